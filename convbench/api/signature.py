@@ -80,7 +80,7 @@ def options_of(options: type[T], values: Mapping[str, Any]) -> T:
     known = {name_of(option): option for option in flat_options(options)}
     unknown = sorted(set(values) - set(known))
     if unknown:
-        raise TypeError(f"found no option {', '.join(unknown)}; there is: {', '.join(known)}")
+        raise TypeError(f"found no option {', '.join(unknown)}; available: {', '.join(known)}")
     fields = {known[k].name: coerce_value(known[k], v) for k, v in values.items()}
     for name, value in values.items():
         _check_bounds(known[name], value)

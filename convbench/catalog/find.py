@@ -54,6 +54,6 @@ def locate_spec(kind: str, name: str, extra: Sequence[Path] = ()) -> Path:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise SpecError(
-        f"no spec {name!r} under {kind}; {hint}there is: {', '.join(known) or 'nothing'} "
+        f"no spec {name!r} under {kind}; {hint}available: {', '.join(known) or 'nothing'} "
         "(add your own with --specs DIR)"
     )

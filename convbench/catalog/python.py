@@ -90,7 +90,7 @@ def _file_module(ref: str) -> ModuleType:
     if not path.is_file():
         raise SpecError(
             f"{ref}: found no file {path} in {Path.cwd()}; go to the folder that it lies in, or "
-            f"say where it is: --plugin FOLDER/{path.name}"
+            f"give its path: --plugin FOLDER/{path.name}"
         )
     return _load_file(path, ref)
 

@@ -29,7 +29,7 @@ class _Loader(_Base):  # type: ignore[misc]
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen and key.value != "<<":
                     raise yaml.MarkedYAMLError(
-                        problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark
+                        problem=f"key {key.value!r} is repeated", problem_mark=key.start_mark
                     )
                 seen.add(key.value)
         out: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)

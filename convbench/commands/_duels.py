@@ -137,7 +137,7 @@ def print_duels(compared: list[ComparisonSummary]) -> None:
         first, second = pair.names
         if (sure := pair.decision) is not None:
             won = {1: f"{first} wins", -1: f"{second} wins", 0: "undecided"}[sure.winning_side]
-            spared = f", {pair.skipped_orders:,} orders not asked" if pair.skipped_orders else ""
+            spared = f", {pair.skipped_orders:,} orders skipped" if pair.skipped_orders else ""
             names = escape(f"{first} over {second}, {pair.summary.name}")
             out.print(f"{names}: {escape(won)} after {sure.groups} of {pair.groups} groups{spared}")
 

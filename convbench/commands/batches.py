@@ -116,7 +116,7 @@ def status(options: StatusOptions, context: RunContext) -> BatchesAnswer:
             context.add_note(f"shard {index}: {make_printable(why)}")
         if len(states.left) > SHARDS_SHOWN:
             more = len(states.left) - SHARDS_SHOWN
-            context.add_note(f"and {more} more with something left; --json has all")
+            context.add_note(f"and {more} more shards with work left; --json lists all")
         if not shown.batches and not states.alive_shards:
             context.add_next(_resume_shards(shown))
     for batch in shown.open_batches:
@@ -133,7 +133,7 @@ def show_status(answer: BatchesAnswer) -> None:
     shown: BatchesStatus = answer._source
     print_fact("run", quoted(answer.run))
     if (states := shown.shards) is not None:
-        working = f", {len(states.working)} in work or killed" if states.working else ""
+        working = f", {len(states.working)} running or killed" if states.working else ""
         print_fact("shards", f"{states.done_count} of {states.count} done{working}")
         if not shown.batches:
             return
@@ -155,7 +155,7 @@ def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
 
     shown = cancel_batches(find_run(options.run), _call_options(options), forget=options.forget)
     if shown.open_batches and (
-        resume := _resume_lines(shown, "keeps what was answered, sends the rest", context)
+        resume := _resume_lines(shown, "keeps the answers, sends the rest", context)
     ):
         context.add_next(*resume)
     if any(batch.problem for batch in shown.open_batches):
@@ -249,7 +249,7 @@ def _resume_lines(shown: BatchesStatus, remark: str, context: RunContext) -> tup
     judge = "" if mark is None else _judge_option(shown.run, mark)
     if first.is_comparison:
         context.add_note(
-            f"wave {first.sent.wave} compares two policies; what was typed for it goes on with it: "
+            f"wave {first.sent.wave} compares two policies; repeat the command that started it: "
             f"convbench judge --pairwise A B{judge} --batch"
         )
         return ()

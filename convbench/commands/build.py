@@ -92,14 +92,14 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     missing = (answer.replies or 0) - (answer.recorded or 0)
     if missing:
         context.add_note(
-            f"{missing} replies have no log-probabilities: {answer.policy} returns none; "
+            f"{missing} replies have no log-probabilities: {answer.policy} does not return them; "
             "training with loss.pi_0=recorded will refuse them"
         )
     for warning in result.warnings:
         context.add_note(warning)
     if result.loaded is not None and result.loaded.rejected:
         reasons = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
-        context.add_note(f"rows left out: {reasons}")
+        context.add_note(f"rows omitted: {reasons}")
     batch = " --batch" * options.calls.batch
     resume = context.carry_options(f"convbench build --run {quoted(path_text(path))}{batch}")
     context.stop_if_ended(built.jobs, path, resume)

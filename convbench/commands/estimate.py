@@ -70,7 +70,7 @@ def run(options: EstimateOptions, context: RunContext) -> EstimateAnswer:
     policy = shell_path(Path(done.policy)) if Path(done.policy).exists() else done.policy
     if done.unknown:
         for why in done.unknown:
-            context.add_line("not known: ", "red", why)
+            context.add_line("undetermined: ", "red", why)
         context.add_next(f"convbench eval {policy} --run {shell_path(done.run.path)}")
         context.exit_code = 1
     weights = done.overlap
@@ -104,7 +104,7 @@ def show(answer: EstimateAnswer) -> None:
     weights: LogOverlap | None = answer._source
     if weights is not None:
         print_fact(
-            "worth",
+            "effective size",
             f"{weights.effective:.1f} conversations, {weights.effective_groups:.1f} questions of "
             f"{weights.groups}; largest weight {weights.largest:.1%} of all",
         )

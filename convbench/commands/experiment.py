@@ -165,7 +165,7 @@ def _note_outcomes(result: ExperimentResult, context: RunContext) -> None:
     if result.left:
         more = len(result.left) - MANY
         names = ", ".join(result.left[:MANY]) + (f" and {more} more" if more > 0 else "")
-        context.add_note(f"left out and not done: {names}")
+        context.add_note(f"omitted and not done: {names}")
     pages = [shell_path(path) for path in result.files if path.suffix == ".html"]
     for path in result.files:
         if path.suffix in (".html", ".tex", ".md"):
@@ -176,7 +176,7 @@ def _note_outcomes(result: ExperimentResult, context: RunContext) -> None:
         context.add_next(f"{command}   retries what failed", *after)
         context.exit_code = 1
     else:
-        context.add_next(*after, *([f"{command}   runs what was left out"] if result.left else []))
+        context.add_next(*after, *([f"{command}   runs what was omitted"] if result.left else []))
 
 
 def show(answer: ExperimentAnswer) -> None:
@@ -193,7 +193,7 @@ def show(answer: ExperimentAnswer) -> None:
     failed, waiting = states.count("failed"), states.count("waits")
     done = len(states) - failed - waiting
     line = f"{done} of {len(states)} done, {failed} failed, {waiting} waiting"
-    print_fact("steps", line + (f", {len(result.left)} left out" if result.left else ""))
+    print_fact("steps", line + (f", {len(result.left)} omitted" if result.left else ""))
 
 
 def _shorten_report(result: ExperimentResult) -> Document:

@@ -84,15 +84,15 @@ def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
         specs=options.specs,
     )
     if exported.failed:
-        context.add_note(f"{exported.failed} failed conversations were left out")
+        context.add_note(f"{exported.failed} failed conversations were omitted")
     if exported.flagged:
         context.add_note(
-            f"{exported.flagged} flagged conversations were left out; to keep them: --flagged keep"
+            f"{exported.flagged} flagged conversations were omitted; to keep them: --flagged keep"
         )
     if exported.left_out > exported.negative:
         context.add_note(
             f"{exported.left_out - exported.negative} conversations of weight 0 or without a "
-            "verdict were left out"
+            "verdict were omitted"
         )
     for text in exported.notes:
         context.add_note(text)

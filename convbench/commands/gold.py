@@ -58,8 +58,8 @@ class GoldOptions:
     by: Annotated[
         DrawBy,
         Opt(
-            "All alike; spread evenly over the judge's scores; the likelier the better the score; "
-            "or where people are likely to disagree with the judge."
+            "uniform; stratified: evenly over the judge's scores; score: more likely for better "
+            "scores; optimal: where people are likely to disagree with the judge."
         ),
     ] = "uniform"
     raters: Annotated[int, Opt("People to label each conversation.", least=1, most=20)] = 1
@@ -226,7 +226,7 @@ def show(answer: GoldAnswer) -> None:
         print_fact("rater", f"{rater['rater']}: {rater['scored']} scored{more}")
     for row in result.progress["agreement"]:
         if row["both"]:
-            value = "cannot be told" if row["alpha"] is None else f"alpha {row['alpha']:.2f}"
+            value = "undefined" if row["alpha"] is None else f"alpha {row['alpha']:.2f}"
             text = f"{value} on {row['metric']}, {row['both']} labelled by several"
             print_fact("agreement", text)
 

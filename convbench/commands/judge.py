@@ -245,7 +245,7 @@ def _print_panel(panel: Panel) -> None:
         f"{judge.judge} {judge.length:+.2f}" for judge in panel.judges if judge.length is not None
     )
     if lengths:
-        head = f"Spearman of {panel.metric} with the policy's words: "
+        head = f"Spearman correlation of {panel.metric} with reply length: "
         print_line(out, head, "dim", lengths)
     for means in panel.judges:
         if means.constant is not None:

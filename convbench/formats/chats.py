@@ -45,7 +45,7 @@ def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
         return None
     if isinstance(logprobs, list):
         if not isinstance(ids, list) or not all(type(value) is int for value in ids):
-            raise DataError(f"{where}: logprobs: found a list; expected token_ids beside it")
+            raise DataError(f"{where}: logprobs: found a list; expected token_ids with it")
         if not all(type(value) in (int, float) for value in logprobs):
             raise DataError(f"{where}: logprobs: expected numbers, or content with token, logprob")
         probs = TokenProbs(tuple(map(float, logprobs)), ids=tuple(ids))
@@ -113,7 +113,7 @@ def _message_role(item: Any) -> str:
 def _tool_round(item: Mapping[str, Any], where: str, reasoning: Reasoning | None) -> ToolRound:
     content = item.get("content") or ""
     if not isinstance(content, str):
-        raise DataError(f"{where}: content beside calls is {type(content).__name__}; expected text")
+        raise DataError(f"{where}: content with calls is {type(content).__name__}; expected text")
     try:
         calls = [_tool_call(raw_call, number) for number, raw_call in enumerate(item["tool_calls"])]
         if len({call.id for call in calls}) != len(calls):

@@ -255,7 +255,7 @@ def export_conversations(
     if plan and plan.repeats is None and FORMATS[target].weighted is None:
         places = " or ".join(name for name, known in FORMATS.items() if known.weighted)
         raise RunError(
-            f"--to {target} has no place for weights; give --scale S to repeat whole conversations "
+            f"--to {target} cannot hold weights; give --scale S to repeat whole conversations "
             f"by randomized rounding, or use --to {places}"
         )
     done = ExportResult()
@@ -274,11 +274,11 @@ def export_conversations(
         )
     if done.without_metadata:
         done.notes.append(
-            f"the metadata of {done.without_metadata} conversations has no place in {target}"
+            f"{target} cannot hold the metadata of {done.without_metadata} conversations"
         )
     if done.without_reasoning:
         done.notes.append(
-            f"the reasoning of {done.without_reasoning} conversations has no place in {target}"
+            f"{target} cannot hold the reasoning of {done.without_reasoning} conversations"
         )
     return done
 
@@ -301,7 +301,7 @@ def export_pairs(
     write = FORMATS[target].pair
     if write is None:
         places = ", ".join(name for name, known in FORMATS.items() if known.pair)
-        raise RunError(f"--to {target} has no place for pairs of replies; expected one of {places}")
+        raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
     train: Split = "train"  # pairs come from this split alone
     shape, offered = FORMATS[target], [dict(tool) for tool in tools]
 

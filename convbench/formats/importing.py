@@ -233,7 +233,7 @@ def import_file(
         notes.append(f"of {len(left_out) + seen.rows} rows {_left_out_text(left_out)}")
     if seen.probs:
         notes.append(
-            f"log-probabilities of {seen.probs} of {seen.replies} replies are kept beside the run"
+            f"log-probabilities of {seen.probs} of {seen.replies} replies are stored with the run"
         )
     return ImportResult(Run.open(target), seen.rows, seen.rewards, question_count, notes)
 
@@ -246,7 +246,7 @@ def _read_again(run: Run, path: str) -> None:
     except RunError as error:
         message = str(error).replace(f"{run.path}/", "")
         raise DataError(
-            f"{path}: cannot be kept, for it would not be read again: {message}"
+            f"{path}: was not imported, because it could not be read back: {message}"
         ) from None
 
 
@@ -293,7 +293,7 @@ def _write_records(
 def _refuse_taken(target: Path) -> None:
     """Raise RunError if the target is not an empty folder, also after another import filled it."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RunError(f"{target}: there is something there already; name another with --run DIR")
+        raise RunError(f"{target}: already exists and is not empty; choose another with --run DIR")
 
 
 SPEAKERS = {
@@ -442,24 +442,21 @@ def _import_notes(seen: ImportCounts, questions: int) -> list[str]:
         )
     if seen.unanswered:
         notes.append(
-            f"{seen.unanswered} rows end with a message that no reply follows: context, with "
-            "nothing to learn"
+            f"{seen.unanswered} rows end with a message without a reply, which is only context"
         )
     if seen.calls_alone:
         notes.append(
             f"{seen.calls_alone} rows have calls of tools that no words of the assistant follow"
         )
     if seen.late_system:
-        notes.append(f"{seen.late_system} rows have system messages behind others: context")
+        notes.append(f"{seen.late_system} rows have system messages after others, only context")
     if seen.pictures:
         notes.append(
-            f"pictures: {seen.pictures}, each stands as [image]; what they show is not kept"
+            f"pictures: {seen.pictures}, each replaced by [image]; their content is not stored"
         )
     if seen.hidden:
         fields = ", ".join(f"{name} ({count})" for name, count in seen.hidden.most_common())
-        notes.append(
-            f"hidden fields, which critics and judges may see and the policy not: {fields}"
-        )
+        notes.append(f"hidden fields, visible to critics and judges, not to the policy: {fields}")
     notes += _metadata_notes(seen)
     if questions == seen.rows:
         notes.append(
@@ -475,6 +472,6 @@ def _metadata_notes(seen: ImportCounts) -> Iterator[str]:
     if listed:
         more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
         yield (
-            f"kept as metadata, which neither judges nor trainers see: "
+            f"stored as metadata, which neither judges nor trainers see: "
             f"{', '.join(listed[:SHOWN])}{more}"
         )

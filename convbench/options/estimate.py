@@ -51,7 +51,7 @@ class EstimateOptions:
     pi_0: Annotated[
         Literal["base", "recorded"],
         Opt(
-            "Where the log's own probabilities come from: computed with its policy's weights, or "
+            "Source of the log's own probabilities: computed with its policy's weights, or "
             "recorded by build --logprobs."
         ),
     ] = "base"

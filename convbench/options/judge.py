@@ -63,7 +63,7 @@ class JudgeOptions(ModelCallMixin):
     controls: Annotated[
         bool,
         Opt(
-            "Also show each judge answers that deserve nothing (empty, constant, padded, copied, "
+            "Also show each judge worthless answers (empty, constant, padded, copied, "
             "injected); a judge that pays more for them than for the policy's own is unfit."
         ),
     ] = False

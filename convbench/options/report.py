@@ -70,7 +70,7 @@ class ReportOptions:
             "NAME",
         ),
     ] = ()
-    paper: Annotated[bool, Opt("Set the paper's numbers beside ours.")] = False
+    paper: Annotated[bool, Opt("Show the paper's numbers next to ours.")] = False
     plots: Annotated[bool, Opt("Draw pictures too: PDF, SVG, PNG and one HTML page.")] = False
     columns: Widest = "two"
     titles: Titled = False
@@ -94,7 +94,8 @@ class ReportOptions:
     verdict: Annotated[
         bool,
         Opt(
-            "Whether each trained policy improved or learnt the judge: one word, with the evidence."
+            "Whether each trained policy improved or only pleases the judge: one word, with "
+            "the evidence."
         ),
     ] = False
     format: Annotated[

@@ -252,8 +252,8 @@ class CallOptions:
     keep_wire: Annotated[
         bool,
         Opt(
-            "Keep each request and reply word for word, without headers and keys, in wire.jsonl "
-            "of the run, for `view`: of servers that are asked directly, not through litellm.",
+            "Record each request and reply exactly, without headers and keys, in wire.jsonl of the "
+            "run, for `view`: of servers that are called directly, not through litellm.",
             panel=MODELS,
         ),
     ] = False
@@ -310,8 +310,8 @@ class CallOptions:
     timeout: Annotated[
         float,
         Opt(
-            "Longest that one attempt at a call may take before it is tried again; with more than "
-            "1,024 tokens a reply (--max-tokens) longer, in proportion.",
+            "Timeout of one attempt at a call, after which it is retried; with more than 1,024 "
+            "tokens a reply (--max-tokens) longer, in proportion.",
             metavar="SECONDS",
             least=0.1,
             most=DAY_S,
@@ -322,7 +322,7 @@ class CallOptions:
         str | int,
         Opt(
             "End with exit code 1 if this many conversations or verdicts failed, or this share of "
-            "those tried; fewer are only noted.",
+            "the attempted ones; fewer are only noted.",
             metavar="N|P%",
             parse=_check_fail_on,
             panel=MODELS,

@@ -193,12 +193,12 @@ def _pretty_name(manifest: RunManifest) -> str:
 def _opening_text(manifest: RunManifest, numbers: CardFigures) -> str:
     policy = manifest.cast[manifest.protocol.policy].model
     splits = ", ".join(f"{count:,} {split}" for split, count in numbers.splits.items())
-    kind = "imported" if manifest.kind == "import" else "had"
+    kind = "imported" if manifest.kind == "import" else "complete"
     protocol = inline_text(manifest.protocol.title)
     author = inline_code(policy)
     return f"""# {_pretty_name(manifest)}
 
-{numbers.total:,} multi-turn conversations {kind} by {author} ({splits}), with the rewards
+{numbers.total:,} {kind} multi-turn conversations of {author} ({splits}), with the rewards
 that judges gave them. Questions: {inline_text(manifest.task.title)}. Protocol: {protocol}.
 Made with convbench {inline_text(manifest.version)}."""
 
@@ -251,7 +251,7 @@ SELECT temperature, avg(reward) FROM 'hf://datasets/{repo}/conversations/*.parqu
 
 ```bash
 convbench pull {repo}      # then: convbench query, judge, train, report
-convbench verify {repo}    # every figure here, computed again from the records
+convbench verify {repo}    # every figure here, recomputed from the records
 ```
 
 `traces/` holds conversations as session traces, which the Hub shows turn by turn; `eval.yaml` names
@@ -320,7 +320,7 @@ def _provenance_section(manifest: RunManifest, numbers: CardFigures) -> str:
     source = task.licence.source or task.source.hub or "local rows"
     temperatures = ", ".join(f"{t:g}" for t in manifest.temperatures)
     if "temperature" in numbers.left_out.get(manifest.protocol.policy, ()):
-        temperatures += " (asked for; the policy's model takes none, and none was sent)"
+        temperatures += " (requested; the policy's model does not support one, so none was sent)"
     revision = inline_code(manifest.source_revision or "")
     facts = [
         ("questions", f"{task.name}: {inline_text(source)}, revision {revision}"),

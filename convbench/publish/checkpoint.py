@@ -53,7 +53,7 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Evaluati
     unlike = (
         policy_differences(base, ours)
         if base.observations
-        else ["Base was not asked these questions"]
+        else ["Base has no conversations about these questions"]
     )
     if unlike:
         notes.append(f"Not set against Base: {'; '.join(unlike[:3])}.")

@@ -137,7 +137,7 @@ def _opening_text(
     version = inline_text(manifest.version)
     return f"""# {repo.rpartition("/")[2]}
 
-{_base_text(base)} after {inline_text(recipe.get("title"))}, learnt from
+{_base_text(base)} after {inline_text(recipe.get("title"))}, trained on
 {count} logged multi-turn conversations of
 task {manifest.task.name} and their rewards. Trained with convbench {version}."""
 
@@ -179,7 +179,7 @@ def _data_section(
             "conversations",
             inline_text(
                 f"{training.get('conversations', '-')} logged, "
-                f"{training.get('items', '-')} learnt from"
+                f"{training.get('items', '-')} trained on"
             ),
         ),
         ("left out", inline_text(skipped) or "none"),
@@ -202,7 +202,7 @@ def _data_section(
 
 def _earlier_row(part: Mapping[str, Any]) -> tuple[str, str]:
     """Return the table row of an earlier training of the same weights."""
-    judged = inline_text(f"judge {part.get('judge')}; {part.get('items')} learnt from; from")
+    judged = inline_text(f"judge {part.get('judge')}; {part.get('items')} trained on; from")
     text = f"run {inline_code(part.get('run'))}, {judged} {_base_text(str(part.get('base')))}"
     return (f"after {inline_text(part.get('recipe'))}", text)
 
@@ -326,12 +326,12 @@ Anywhere convbench takes a model: `local:{repo}`, or `vllm:{repo}`."""
 def _limits_section(manifest: RunManifest, results: EvaluationResults | None) -> str:
     lines = [
         f"- It was trained on the prompts of protocol {manifest.protocol.name} in mode "
-        f"{manifest.mode}, for conversations of {manifest.turns} policy turns; outside of them it "
-        "was not tried.",
-        "- It learnt from logged conversations and a judge's rewards, which prefer some styles and "
-        "lengths; a higher reward need not be a better answer.",
-        "- It says wrong things with confidence, and inherits the base's faults. Nobody tested it "
-        "for safety.",
+        f"{manifest.mode}, for conversations of {manifest.turns} policy turns; it was not "
+        "tested outside of them.",
+        "- It was trained on logged conversations and a judge's rewards, which prefer some styles "
+        "and lengths; a higher reward need not be a better answer.",
+        "- It says wrong things with confidence, and inherits the base's faults. It was not "
+        "tested for safety.",
     ]
     if results is None:
         lines.append("- Whether it is better than its base was not measured.")
@@ -350,7 +350,9 @@ def _licence_section(manifest: RunManifest, judges: Mapping[str, JudgeSpec], bas
         held = f"licence of `{base}`, Apache 2.0"
     wrote = ""
     if bound:
-        wrote = f" Terms of those who wrote and judged the conversations: {', '.join(bound)}."
+        wrote = (
+            f" Terms of the models that generated and judged the conversations: {', '.join(bound)}."
+        )
     return (
         f"## Licence\n\nThe weights keep the {held}. The questions behind the training data: "
         f"{inline_code(manifest.task.licence.id)}.{wrote}"

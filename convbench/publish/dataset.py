@@ -311,7 +311,9 @@ def refuse_foreign_folder(target: Path, marker: str) -> None:
     if not target.exists() or (target / marker).exists():
         return
     if not target.is_dir() or any(target.iterdir()):
-        raise RunError(f"{target}: there is something else there; expected no such folder")
+        raise RunError(
+            f"{target}: found a folder that no dry run made; remove it, or choose another"
+        )
 
 
 def replace_folder(source: Path, target: Path) -> None:

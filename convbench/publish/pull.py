@@ -77,7 +77,7 @@ def _refuse_taken(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.exists() or target.is_symlink():
-        raise RunError(f"{target}: there is something there already; name another with --run DIR")
+        raise RunError(f"{target}: already exists; choose another with --run DIR")
 
 
 def _copy_files(remote: Remote, names: list[str], folder: Path) -> None:

@@ -53,7 +53,7 @@ def refuse_secrets(folder: Path, environment: Mapping[str, str] | None = None) -
         more = f" (and {len(findings) - 5} more places)" if len(findings) > 5 else ""
         raise RunError(
             "found what looks like secrets, so nothing is published: "
-            f"{'; '.join(findings[:5])}{more}. Withdraw such a key, take it out of the run, "
+            f"{'; '.join(findings[:5])}{more}. Revoke such a key, take it out of the run, "
             "then publish again"
         )
 
@@ -225,9 +225,9 @@ def refuse_leaks(leaks: list[str]) -> None:
     if leaks:
         more = f" (and {len(leaks) - 3} more)" if len(leaks) > 3 else ""
         raise RunError(
-            f"messages hold what the protocol hides from the policy, so nothing is published: "
-            f"{'; '.join(leaks[:3])}{more}. Let the speaker not see that field, or publish without "
-            "those conversations (--leave-out-leaks)"
+            f"messages contain text that the protocol hides from the policy, so nothing is "
+            f"published: {'; '.join(leaks[:3])}{more}. Let the speaker not see that field, or "
+            "publish without those conversations (--leave-out-leaks)"
         )
 
 

@@ -104,7 +104,11 @@ def _training_run(checkpoint: Checkpoint, named: Path | None) -> Run:
             run = Run.open(candidate.resolve() if named is None else candidate)
             if run.manifest.id == run_id:
                 return run
-    where = f"--run {named}: is not" if named else f"--checkpoint {checkpoint.folder}: found no"
+    where = (
+        f"--run {named}: is another run; expected"
+        if named
+        else f"--checkpoint {checkpoint.folder}: found no"
+    )
     raise RunError(f"{where} run {run_id}, which it was trained on; name it with --run DIR")
 
 

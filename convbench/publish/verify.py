@@ -69,9 +69,9 @@ def _compare_files(folder: Path, again: Path, version: str) -> Iterator[str]:
     names = {name for name in names_in(folder) if not name.startswith(f"{RUN}/")}
     computed = set(names_in(again))
     for name in sorted(computed - names):
-        yield f"{name}: is gone; the records give it"
+        yield f"{name}: is missing; the records produce it"
     for name in sorted(names - computed - {FILE, ".gitattributes"}):
-        yield f"{name}: the records give no such file"
+        yield f"{name}: the records do not produce this file"
     by = "" if version == __version__ else f" (it was written by convbench {version})"
     for name in sorted(computed & names):
         published_file, computed_file = folder / name, again / name
@@ -262,7 +262,7 @@ def _verify_report(folder: Path) -> VerificationItem:
         document, drawn = _compute_document(options)
         again = figures_of(document)
         item.problems += figure_differences(sealed.about.get("figures"), again)
-        item.summary += f", {sum(len(part['tables']) for part in again)} tables computed again"
+        item.summary += f", {sum(len(part['tables']) for part in again)} tables recomputed"
         if drawn:
             item.problems += unequal_pages(document, folder, sealed.names)
         else:
@@ -313,7 +313,7 @@ def _verify_dataset_folder(folder: Path) -> VerificationItem:
     item = VerificationItem(f"set {folder}", "")
     with _noting_errors(item):
         files, item.problems = verify_dataset(folder)
-        item.summary = f"{files} files; card, tables and traces made again"
+        item.summary = f"{files} files; card, tables and traces recomputed"
     return item
 
 

@@ -149,7 +149,7 @@ def unquoted_judges(policies: Sequence[Policy]) -> list[str]:
         f"Verdicts of {judge} are from before question and options were quoted in its prompt "
         "(fence: nonce)."
         if spec.fence == "nonce"
-        else f"The grader of {judge} was shown answers as they were written (fence: none)."
+        else f"The grader of {judge} saw the answers without a fence (fence: none)."
         for (judge, _), spec in specs.items()
         if spec.fence == "nonce" or grades_unfenced(spec)
     )

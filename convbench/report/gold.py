@@ -23,7 +23,7 @@ from convbench.stats.ppi import (
     have_enough_labels,
 )
 
-Winner = Literal["better", "worse", "not told"]
+Winner = Literal["better", "worse", "undetermined"]
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class GoldDifference:
 
     @property
     def winner(self) -> Winner:
-        """Return whether the policy is better or worse than Base; "not told" if the check failed,
-        the ranking flips, or the interval contains 0."""
+        """Return whether the policy is better or worse than Base; "undetermined" if the check
+        failed, the ranking flips, or the interval contains 0."""
         if self.flips or (self.check is not None and self.check.passed != "PASS"):
-            return "not told"
+            return "undetermined"
         where = 0 if self.corrected is None else interval_side(self.corrected.interval)
-        return "better" if where > 0 else "worse" if where < 0 else "not told"
+        return "better" if where > 0 else "worse" if where < 0 else "undetermined"
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ def _help_text(run: Run, split: str) -> str:
     spoken = Counter(run.examples[head.example_id].split for head in run.conversation_rows())
     other = "".join(f"; it has {count} of {name}: --split {name}" for name, count in spoken.items())
     if run.manifest.kind == "import":
-        return other or "; it was imported and holds none"
+        return other or "; it was imported and has no conversations"
     if split == "all" or any(example.split == split for example in run.examples.values()):
         return f"; build them: convbench build --run {shlex.quote(str(run.path))}{other}"
     return f", nor questions of it{other or '; build a run with more questions'}"

@@ -108,8 +108,8 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     for flag, value in {"--judge": options.judge, "--baseline": options.baseline}.items():
         if value:
             raise RunError(
-                f"{flag} {value}: found an experiment's folder, whose document holds every judge "
-                "and policy; name its run folders to choose"
+                f"{flag} {value}: found an experiment's folder, whose document covers every "
+                "judge and policy; name its run folders to choose"
             )
     experiment = read_experiment(root, options.split)
     title = experiment.plan.title or f"Experiment {root.resolve().name}"
@@ -154,8 +154,8 @@ def verdict_document(sections: Sequence[Section], judge: str | None) -> Document
     ]
     if not parts:
         raise RunError(
-            "--verdict: found no trained policy beside Base that its judge scored; expected an "
-            "evaluation of a checkpoint: convbench eval CHECKPOINT"
+            "--verdict: found no trained policy and Base that are both scored by the judge that "
+            "trained the policy; expected an evaluation of a checkpoint: convbench eval CHECKPOINT"
         )
     return Document("convbench report: verdicts", tuple(parts))
 
@@ -166,7 +166,7 @@ def _check_judge(judge: str | None, sections: Sequence[Section], *, pairwise: bo
     reviews = {name for policy in policies for row in policy.observations for name in row.reviews}
     if judge in reviews - known:
         raise RunError(
-            f"--judge {judge}: found a review of the simulated human, whose table stands in every "
+            f"--judge {judge}: found a judge of the simulated human, whose table is in every "
             f"report; expected a judge of the policy ({', '.join(sorted(known)) or 'none yet'})"
         )
     if pairwise:

@@ -227,8 +227,8 @@ def _incomparable_message(first: Policy, policy: Policy, problems: list[str]) ->
     more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     return (
         f"{policy.name} ({policy.run.path}) and {first.name} ({first.run.path}) are not "
-        f"comparable: {shown}{more}. Report them apart, or add --allow-incomparable to set them "
-        "in one table all the same"
+        f"comparable: {shown}{more}. Report them separately, or add --allow-incomparable to "
+        "compare them in one table anyway"
     )
 
 
@@ -237,8 +237,8 @@ def _pooling_notes(policies: list[Policy]) -> list[str]:
     if len(families) == len(policies) == 1:
         return []
     return [
-        f"Pooled over {len(families)} runs: questions drawn in more than one of them are one "
-        "group; that conversations of one training share their checkpoint is not in the errors."
+        f"Pooled over {len(families)} runs: a question drawn in several of them is one group; "
+        "the errors ignore that conversations of one training share a checkpoint."
     ]
 
 

@@ -19,7 +19,7 @@ from convbench.report.sections import Section, policy_identity
 from convbench.stats.means import Estimate, estimate_mean, interval_side
 from convbench.stats.ppi import Ratio, ratio_of_means
 
-SimulatorOutcome = Literal["better with both", "worse with both", "flips", "not told"]
+SimulatorOutcome = Literal["better with both", "worse with both", "flips", "undetermined"]
 """Outcome for a policy and Base: a win only if both intervals lie on one side of 0, a flip only if
 they lie on opposite sides. Signs alone would flip by chance, in half of the cases in which one of
 the differences is 0."""
@@ -43,7 +43,7 @@ class SimulatorDifference:
         """Return the outcome, from the sides of 0 on which both intervals lie."""
         sides = {interval_side(self.first.interval), interval_side(self.second.interval)}
         if 0 in sides:
-            return "not told"
+            return "undetermined"
         if len(sides) == 2:
             return "flips"
         return "better with both" if sides == {1} else "worse with both"

@@ -85,9 +85,9 @@ def foreign_starts(policies: Sequence[Policy]) -> Iterator[str]:
             names_by_start.setdefault(start.model, []).append(policy.name)
     for model, names in names_by_start.items():
         yield (
-            f"Base is {short_model(base.model)}, which had the log. {', '.join(names)} began from "
-            f"another model, {short_model(model)}: the difference to Base is not what training "
-            "gave. Evaluate that start, and it becomes Base: convbench eval "
+            f"Base is {short_model(base.model)}, which generated the log. {', '.join(names)} "
+            f"started from another model, {short_model(model)}: the difference to Base is not the "
+            "effect of training. Evaluate that model to make it Base: convbench eval "
             f"{_model_reference(model)} "
             "--run RUN"
         )

@@ -95,11 +95,11 @@ def apply_decision_rule(evidence: Evidence) -> Ruling:
     people = [truth for truth in evidence.truths if truth.people]
     used = people or list(evidence.truths)
     if evidence.gain is None:
-        return Ruling("undecided", "the judge that trained has scored no pair of conversations")
+        return Ruling("undecided", "the judge that trained it scored no pair of conversations")
     if not used:
         return Ruling(
             "undecided",
-            "nothing but the judge that trained speaks of it: have people label "
+            "the only evidence is the judge that trained it: have people label "
             "(convbench gold RUN --draw 100), or judge by a model of another family",
         )
     up, down = _rose_and_fell(used)
@@ -136,16 +136,18 @@ def _rise_ruling(evidence: Evidence, up: Sequence[TruthMeasure]) -> Ruling:
     people = next((truth for truth in up if truth.people), None)
     if evidence.unfit and people is None:
         return Ruling(
-            "undecided", f"{_truth_names(up)} rose, but the judge is unfit and nothing was labelled"
+            "undecided",
+            f"{_truth_names(up)} rose, but the controls make the judge unfit and there are "
+            "no labels",
         )
     why = f"{_truth_names(up)} rose, and nothing fell"
     if any(truth.is_objective for truth in up):
         return Ruling("real", why, None if people is None else _overpaid_share(people))
     if not is_above_zero(evidence.gain):
-        return Ruling(
-            "undecided", f"{_truth_names(up)} rose, but not the score of the judge that trained"
-        )
-    return Ruling("judges agree", f"{why}; people or accuracy could tell whether it is real")
+        return Ruling("undecided", f"{_truth_names(up)} rose, but not the training judge's score")
+    return Ruling(
+        "judges agree", f"{why}; labels by people or accuracy would show whether it is real"
+    )
 
 
 def _no_rise_ruling(evidence: Evidence, used: Sequence[TruthMeasure]) -> Ruling:
@@ -159,7 +161,8 @@ def _no_rise_ruling(evidence: Evidence, used: Sequence[TruthMeasure]) -> Ruling:
             and not is_above_zero(control.gain)
         ):
             return Ruling(
-                "undetermined", f"rose with {control.feature_names}: {_equal_style_text(truth)}"
+                "undetermined",
+                f"rose together with {control.feature_names}: {_equal_style_text(truth)}",
             )
     rose = (
         "the judge's score rose"
@@ -167,7 +170,7 @@ def _no_rise_ruling(evidence: Evidence, used: Sequence[TruthMeasure]) -> Ruling:
         else "the judge's score did not rise"
     )
     names = ", ".join(truth.name for truth in used)
-    return Ruling("undecided", f"{rose}, and {names} cannot be told from no change")
+    return Ruling("undecided", f"{rose}, and the change of {names} is not significant")
 
 
 def _equal_style_text(truth: TruthMeasure) -> str:
@@ -234,7 +237,7 @@ def _overpaid_truth(used: Sequence[TruthMeasure]) -> TruthMeasure | None:
 def _gaming_text(truth: TruthMeasure) -> str:
     assert truth.over is not None
     if truth.judge_gain <= 0:
-        return f"the judge's score fell by less than {truth.name}"
+        return f"the judge's score fell less than {truth.name}"
     share = min(1.0, truth.over.mean / truth.judge_gain)
     return f"{share:.0%} of the judge's gain is not in {truth.name}"
 
@@ -263,7 +266,8 @@ def power_notes(evidence: Evidence, decided: Ruling) -> Iterator[str]:
         )
     elif decided.word == "undecided":
         gain = people.gain
-        yield f"People's gain cannot be told from none. {_label_advice(gain, abs(gain.mean))}"
+        advice = _label_advice(gain, abs(gain.mean))
+        yield f"The gain by people's labels is not significant. {advice}"
 
 
 def is_gaming_open(evidence: Evidence, decided: Ruling) -> bool:
@@ -283,7 +287,7 @@ def _label_advice(effect: Estimate, target_margin: float) -> str:
     draw = effect.n if count is None else min(count, effect.n)
     many = f"More than {MOST} times as many" if count is None else f"About {count} more"
     return (
-        f"{many} labels, beside {effect.n}, would tell if the means stay as they are: "
+        f"{many} labels, in addition to {effect.n}, would decide if the means stay the same: "
         f"convbench gold RUN --draw {draw}."
     )
 

@@ -114,7 +114,7 @@ async def _ask_provider(
         async with _open_batches(run, shown.sent, calls) as batches, asyncio.timeout(ASK_S):
             name = shown.sent.batch
             if name is None:
-                shown.problem = "not known to have begun; the next resume looks for it"
+                shown.problem = "may not have been submitted; the next resume checks"
                 return
             shown.state = await batches.get_state(name)
             if end and not shown.state.ended:
@@ -131,7 +131,7 @@ async def _open_batches(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncI
     model = open_for(run, sent.model, calls.api_base or base, calls, short=short, role="policy")
     try:
         if model.batches is None:
-            raise FatalModelError(f"{sent.model}: has no batches")
+            raise FatalModelError(f"{sent.model}: does not support batches")
         await model.start()
         yield model.batches
     finally:

@@ -118,11 +118,11 @@ class ShardProgress:
 
 
 def states_line(states: ShardStates, before: int, seconds: float) -> str:
-    """Return e.g. `12/40 shards · 4 in work · 0:31 · ETA 1:10`. `before` of them were done when the
+    """Return e.g. `12/40 shards · 4 running · 0:31 · ETA 1:10`. `before` of them were done when the
     work began, `seconds` ago."""
     parts = [f"{states.done_count}/{states.count} shards"]
     if states.working:
-        parts.append(f"{len(states.working)} in work")
+        parts.append(f"{len(states.working)} running")
     parts.append(clock_text(seconds))
     finished = states.done_count - before
     if states.done_count < states.count and finished > 0:
@@ -243,7 +243,7 @@ class ShardRunner:
         if count is not None and count != plan.count:
             raise RunError(
                 f"--shards {count}: {run.path} has {plan.count} shards; expected {plan.count}, or "
-                f"none said. To spread it anew: convbench merge {run.path}"
+                f"no --shards. To change the number: convbench merge {run.path} first"
             )
         new = ShardPlan(count=plan.count, tasks=tuple(tasks))
         if new != plan:

@@ -79,7 +79,7 @@ def check_folder(folder: Path, *, refuse_extra: bool = False) -> FolderSeal:
     if refuse_extra:
         known = {*files, FILE, ".gitattributes"}
         extra = sorted(set(names_in(folder)) - known)
-        problems += [f"{name}: was not there when the folder was sealed" for name in extra]
+        problems += [f"{name}: was added after the folder was sealed" for name in extra]
     return FolderSeal(str(content.get("kind")), about, tuple(problems), tuple(files))
 
 
@@ -88,7 +88,7 @@ def _file_problems(folder: Path, name: str, digest: object) -> list[str]:
     if ".." in Path(name).parts or Path(name).is_absolute() or path.is_symlink():
         return [f"{FILE}: found {name!r:.80}, which is no file of the folder"]
     if not path.is_file():
-        return [f"{name}: is gone"]
+        return [f"{name}: is missing"]
     try:
         same = file_digest(path) == digest
     except OSError as error:

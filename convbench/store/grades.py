@@ -115,7 +115,7 @@ def _find_row(rows: Iterator[Beside], of: ConversationRow) -> Beside:
     for row in rows:
         if row.start == of.start and row.path == of.path:
             return row
-    raise RunError(f"{of.path}: changed while it was read; give the same command again")
+    raise RunError(f"{of.path}: changed while it was read; repeat the command")
 
 
 def _grades_table(run: Run, split: str) -> SidecarTable[GradeRow]:

@@ -14,7 +14,10 @@ from convbench.store.views import VIEW_NAMES
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, Statement
 
-MAY = "expected one statement that reads: SELECT, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN"
+MAY = (
+    "expected a single read-only statement: SELECT, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE, "
+    "EXPLAIN"
+)
 EXPLAIN = re.compile(
     r"^\s*EXPLAIN\b(?:\s+ANALYZE\b)?(?:\s*\((?:[^()]|\([^()]*\))*\))?", re.IGNORECASE
 )
@@ -69,12 +72,12 @@ def _refuse_writes(connection: DuckDBPyConnection, statement: Statement) -> None
     if kind == duckdb.StatementType.EXPLAIN:
         inner = EXPLAIN.sub("", statement.query, count=1)
         if inner == statement.query:
-            raise QueryError(f"found an EXPLAIN that cannot be read; {MAY}")
+            raise QueryError(f"found an EXPLAIN that cannot be parsed; {MAY}")
         reading_statement(connection, inner)
     elif kind != duckdb.StatementType.SELECT:
-        raise QueryError(f"found {kind.name}; queries only read; {MAY}")
+        raise QueryError(f"found {kind.name}; queries are read-only; {MAY}")
     elif _has_writes(connection, statement.query):
-        raise QueryError(f"found a change of data inside a query; queries only read; {MAY}")
+        raise QueryError(f"found a nested statement that writes; queries are read-only; {MAY}")
 
 
 def _has_writes(connection: DuckDBPyConnection, sql: str) -> bool:

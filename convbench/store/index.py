@@ -298,7 +298,7 @@ class Index(Generic[Row]):
         for part, stream in iter_streams(source.path):
             if identify_file(part, stream) == source.identity:
                 return list(self._read_lines(part, stream))
-        raise RunError(f"{source.path}: changed while it was read; give the same command again")
+        raise RunError(f"{source.path}: changed while it was read; repeat the command")
 
     def _raise_with_line(self, path: Path, error: Exception) -> None:
         """Raise what is wrong with a file, its line numbered from the file's beginning."""

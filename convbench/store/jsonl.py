@@ -212,6 +212,6 @@ def disk_error(path: Path, error: OSError) -> RunError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(
             f"{path}: the disk is full; what was written stays readable. Free some space, "
-            "then give the same command again to resume"
+            "then repeat the command to resume"
         )
     return RunError(f"{path}: cannot be written: {error.strerror or error}")

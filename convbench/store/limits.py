@@ -108,7 +108,7 @@ def limit_query(
         raise QueryError(line) from None
     except (duckdb.OutOfMemoryException, MemoryError):
         raise OutOfMemory(
-            f"needs more than {MEMORY_MB:,} MiB beside the runs' own tables; {advice}"
+            f"needs more than {MEMORY_MB:,} MiB besides the runs' own tables; {advice}"
         ) from None
     finally:
         for timer in ends:

@@ -115,9 +115,9 @@ def turn_advantages(run: Run, source: str | None = None) -> Advantages:
     by_source, path = credit_by_source(run), run.path / CREDIT_FILE
     sources = ", ".join(sorted(by_source)) or "none"
     if source is not None and source not in by_source:
-        raise RunError(f"{path}: found no credit by {source!r}; there is: {sources}")
+        raise RunError(f"{path}: found no credit by {source!r}; available: {sources}")
     if source is None and len(by_source) != 1:
-        how = "name one" if by_source else "give some first: convbench credit --help"
+        how = "name one" if by_source else "run convbench credit first (convbench credit --help)"
         raise RunError(f"{path}: found credit by {sources}; expected one source; {how}")
     return by_source[source if source is not None else next(iter(by_source))]
 

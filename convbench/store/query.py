@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-MORE = "ask for less, or allow more time: --timeout SECONDS"
+MORE = "narrow the query, or allow more time: --timeout SECONDS"
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,11 @@ def _error_line(
     message = guard.first_line(error).rstrip("!.")
     if isinstance(error, duckdb.PermissionException) or "disabled by configuration" in message:
         tables_read = ", ".join(views.VIEW_NAMES)
-        return f"queries read the run's own tables only ({tables_read}); found: {message}"
+        return f"a query can read only the run's own tables ({tables_read}); found: {message}"
     if isinstance(error, duckdb.CatalogException) and "Table with name" in message:
-        return f"{message}; there is: {', '.join(views.VIEW_NAMES)}"
+        return f"{message}; available tables: {', '.join(views.VIEW_NAMES)}"
     if isinstance(error, duckdb.BinderException) and "column" in message.lower():
-        return f"{message}; there is: {_describe_columns(connection, view_names)}"
+        return f"{message}; available columns: {_describe_columns(connection, view_names)}"
     return message
 
 

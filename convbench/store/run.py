@@ -75,7 +75,7 @@ class Run:
             raise disk_error(path, error) from None
         with cls(path, manifest).lock():
             if (path / "run.json").exists():
-                raise RunError(f"{path}: there is a run already; expected an empty directory")
+                raise RunError(f"{path}: already holds a run; expected an empty directory")
             for left in list_files(
                 path / "examples.jsonl"
             ):  # from a process killed before run.json
@@ -218,7 +218,10 @@ class Run:
             ids.add(row.conversation_id)
             if row.example_id not in questions:
                 self._walk_conversations()
-                raise RunError(f"{row.path}: byte {row.start}: found no question of this one")
+                raise RunError(
+                    f"{row.path}: byte {row.start}: "
+                    "the question of this conversation is not in examples.jsonl"
+                )
             yield row, questions[row.example_id]
         if ids.find_repeated():
             self._walk_conversations()
@@ -364,8 +367,8 @@ def _refuse_duplicate_ids(files: Sequence[Path], repeated: set[int]) -> None:
         name = conversation.conversation_id
         if name in seen:
             raise RunError(
-                f"{path}:{number}: conversation_id: found {name!r:.80} for two keys; expected one "
-                "of its own"
+                f"{path}:{number}: conversation_id: {name!r:.80} belongs to two conversations; "
+                "expected a unique id"
             )
         if hash(name) in repeated:
             seen.add(name)
@@ -397,7 +400,7 @@ def refuse_latest(path: Path) -> None:
     if path.parent.resolve() != link.parent.resolve():
         return
     if path.name == link.name and not link.exists():
-        raise RunError(f"{path}: is the name of the link to the newest run; expected another one")
+        raise RunError(f"{path}: is reserved for the link to the newest run; choose another name")
     if link.exists() and not link.is_symlink():
         raise RunError(
             f"{link}: found {'a folder' if link.is_dir() else 'a file'}; expected a link, which "

@@ -139,7 +139,7 @@ def _check_folder(folder: Path) -> SealCheck:
             problems.append(f"{where}: file: found {entry.file!r}, which is no file of the run")
             continue
         if entry.start != ends.get(entry.file, 0):
-            problems.append(f"{where}: found a gap in what is sealed of {entry.file}")
+            problems.append(f"{where}: found a gap between the sealed ranges of {entry.file}")
         ends[entry.file] = entry.end
         text = _describe_change(folder, entry)
         if text:
@@ -213,7 +213,7 @@ def _describe_change(folder: Path, entry: Seal) -> str | None:
     """Return a line that says how sealed bytes have changed, or None if they have not."""
     path = folder / entry.file
     if not file_exists(path):
-        return f"{entry.file}: is gone"
+        return f"{entry.file}: is missing"
     try:
         size = plain_size(path)
         if size < entry.end:

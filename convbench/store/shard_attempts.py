@@ -75,8 +75,8 @@ class ShardAttempt:
         """Raise LostShard if another process began this shard after this one."""
         if self.is_lost():
             raise LostShard(
-                f"shard {self.index} was begun again by another process; what this one did since "
-                "is left aside"
+                f"shard {self.index} was begun again by another process; the later work of "
+                "this process is discarded"
             )
 
     def end_work(self, left: str | None) -> None:
@@ -208,7 +208,7 @@ def refuse_in_work(run: Path, doing: str) -> None:
     """Raise RunError if processes work on shards of a run, or may; `doing` says what needs none."""
     if alive := shard_states(run).alive_shards:
         raise RunError(
-            f"{run}: {len(alive)} of its shards {'is' if len(alive) == 1 else 'are'} in work; "
+            f"{run}: {len(alive)} of its shards {'is' if len(alive) == 1 else 'are'} running; "
             f"expected none for {doing}: wait for the processes to end, or stop them and resume "
             f"with convbench build --run {run}"
         )

@@ -124,7 +124,7 @@ def shard_folders(run: Path) -> dict[int, Path]:
     folders = {index: attempt_folder(run, index, attempts[index]) for index in sorted(attempts)}
     for folder in folders.values():
         if folder.is_symlink() or not folder.is_dir():
-            raise RunError(f"{folder}: found no folder; expected a shard's own")
+            raise RunError(f"{folder}: found a link or no folder; expected the shard's own folder")
     return folders
 
 
@@ -220,7 +220,7 @@ def spread_file(
             continue
         index = shard("\0".join(str(record.get(field) or "") for field in names))
         if index is None:
-            raise RunError(f"{where}: found a record of no question of this run")
+            raise RunError(f"{where}: found a record whose question is not in this run")
         held.setdefault(index, []).append(line)
         size += len(line)
         if size > BUFFER:

@@ -302,7 +302,7 @@ def free_condition(index: ViewIndex, clause: str) -> str:
         if "Referenced column" not in str(error):
             raise
         message = str(error).rstrip("!.")
-        raise QueryError(f"{message}; there is: {', '.join(index.columns)}") from None
+        raise QueryError(f"{message}; available columns: {', '.join(index.columns)}") from None
     return sql
 
 

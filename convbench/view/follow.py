@@ -243,7 +243,7 @@ def _growing_status(index: ViewIndex, number: int) -> dict[str, Any] | None:
     shards = shard_states(run.path) if is_sharded(run.path) else None
     line = None
     if shards is not None and shards.alive_shards:
-        line = f"{shards.done_count}/{shards.count} shards · {len(shards.alive_shards)} in work"
+        line = f"{shards.done_count}/{shards.count} shards · {len(shards.alive_shards)} running"
     return {
         "shards": line,
         "run_no": number,

@@ -31,8 +31,8 @@ MOST_JUDGES = 64
 """Judges whose rewards are columns of the index."""
 LONGEST_S = 10.0
 """Seconds after which a question to the index is given up."""
-MORE = "ask a narrower question, or use convbench query"
-LOST = "the index was removed and is made anew; ask once more in a moment"
+MORE = "narrow the query, or use convbench query"
+LOST = "the index is being rebuilt; try again in a moment"
 ORDERS = 16
 """Answers of `ordered_numbers` that are kept, and of `matching_table`."""
 ORDERED = 16 << 20

@@ -184,7 +184,7 @@ class Pages:
             raise DataError("expected a JSON object with conversation_id, rater, scores") from None
         run, conversation, _ = self.index.read_conversation(str(name))
         if conversation.failure is not None:
-            raise DataError(f"{name} failed; only whole conversations are scored")
+            raise DataError(f"{name} failed; only complete conversations can be scored")
         return save_label(run, form_rubric(run), label)
 
 

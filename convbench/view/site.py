@@ -59,7 +59,7 @@ def write_site(
                 say(f"{number + 1} files …")
         left = _copy_images(index, folder)
         if left:
-            say(f"{left} file{'s' if left > 1 else ''} left out: no picture made of pixels")
+            say(f"{left} file{'s' if left > 1 else ''} omitted: not PNG, JPEG, WebP or GIF")
         (folder / MARK).write_bytes(orjson.dumps({"conversations": index.total}))
         (folder / BEGUN).unlink()
     except OSError as error:

@@ -350,12 +350,14 @@ def _judge_specs(run: Run) -> dict[str, JudgeSpec]:
     return run.judge_specs()
 
 
-SAME = "Made again from the record; the journal's hash of model, sampling and messages is the same."
-OTHER = (
-    "Made again from the record; the journal's hash is another: the record was edited, or another "
-    "version of convbench asked."
+SAME = (
+    "Rebuilt from the record; it has the same hash of model, sampling and messages as the journal."
 )
-UNKNOWN = "The messages before this call; the journal says nothing of what was sent beside them."
+OTHER = (
+    "Rebuilt from the record, but its hash differs from the journal's: the record was edited, or "
+    "another version of convbench made the call."
+)
+UNKNOWN = "The messages before this call; the journal does not record its other settings."
 
 
 def turn_calls(index: ViewIndex, conversation_id: str) -> dict[str, list[dict[str, Any]]]:

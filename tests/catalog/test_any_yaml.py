@@ -149,7 +149,7 @@ ODD = {
     "title: !!python/object/apply:os.system [id]": "tags",
     "!!set {title}": "tags",
     "title: !!binary /w==": "tags",
-    "title: x\ntitle: y": "key 'title' stands twice",
+    "title: x\ntitle: y": "key 'title' is repeated",
     "title: 2020-01-01": "title: found the date 2020-01-01; expected text, so put it in quotes",
     "source: {args: {x: .inf}}": "source.args.x: found inf; expected a finite number",
     "source: {args: {x: 99999999999999999999}}": "more than 64 bits",

@@ -113,7 +113,7 @@ def test_log_probabilities_that_nobody_told_are_a_line_and_an_exit_code(typist: 
              "--temperatures", "0.5", "--logprobs")  # fmt: skip
     said = typist(*asked, "--run", "plain")
     assert said.code == 1
-    assert "replies have no log-probabilities: scripted:policy returns none" in " ".join(
+    assert "replies have no log-probabilities: scripted:policy does not return them" in " ".join(
         (said.out + said.err).split()
     )
     told = json.loads(typist(*asked, "--run", "told", "--json").out)

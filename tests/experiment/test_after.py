@@ -71,7 +71,7 @@ def test_it_learns_on_from_the_other_s_weights_and_its_card_says_so(tmp_path: Pa
     words = " ".join(card.split())
     assert "The small policy that ships with convbench (`local:pocket`) after " in words
     had = refit.training["items"]
-    assert f"after refit | run `{run.manifest.id}`, judge rules; {had} learnt from" in words
+    assert f"after refit | run `{run.manifest.id}`, judge rules; {had} trained on" in words
 
 
 def test_its_plan_has_the_other_s_training_before_it(tmp_path: Path) -> None:

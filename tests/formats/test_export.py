@@ -111,7 +111,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"to": "axolotl"}, "expected one of trl, openai"),
     ({"to": "openai", "recipe": "swift"}, "none below 0"),
     ({"to": "openai", "recipe": "swift", "scale": 2.0}, "none below 0"),
-    ({"to": "sharegpt", "recipe": "step-dpo"}, "no place for pairs.*trl, openai, ms-swift"),
+    ({"to": "sharegpt", "recipe": "step-dpo"}, "cannot hold pairs.*trl, openai, ms-swift"),
     ({"to": "trl", "recipe": "step-dpo", "scale": 2.0}, "pairs replies, which have no weight"),
     ({"to": "trl", "recipe": "mt-dpo"}, "expected a recipe that weights conversations or pairs"),
     ({"to": "trl", "recipe": "base"}, "trains nothing"),
@@ -157,7 +157,7 @@ def test_reasoning_in_each_formats_shape(tmp_path: Path) -> None:
     said = [m for m in first["trl"]["messages"] if m["role"] == "assistant"]
     assert [m["reasoning_content"] for m in said] == ["T1", "T3"]
     assert "reasoning_content" not in json.dumps(first["openai"])
-    assert done["openai"].notes == ["the reasoning of 1 conversations has no place in openai"]
+    assert done["openai"].notes == ["openai cannot hold the reasoning of 1 conversations"]
     for shape, key in (("sharegpt", "value"), ("ms-swift", "content")):
         lines = first[shape].get("conversations") or first[shape]["messages"]
         assert lines[2][key] == f"<think>\nT1\n</think>\n\n{said[0]['content']}"

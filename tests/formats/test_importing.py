@@ -186,7 +186,7 @@ def test_what_was_written_is_read_before_the_folder_gets_its_name(
 ) -> None:
     """With no bound on a row's levels, those that JSON can write and not read."""
     monkeypatch.setattr(shapes, "DEEPEST", 1000)
-    with pytest.raises(DataError, match=r"read again: examples\.jsonl:2: .*recursion limit"):
+    with pytest.raises(DataError, match=r"read back: examples\.jsonl:2: .*recursion limit"):
         bring(tmp_path, row(reward=1), row(hidden=nested(230), example_id="deep"))
     assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
 
@@ -207,7 +207,7 @@ def test_places_and_empty_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="found no rows"):
         bring(tmp_path, "")
     bring(tmp_path, row())
-    with pytest.raises(RunError, match="something there already"):
+    with pytest.raises(RunError, match="already exists"):
         bring(tmp_path, row())
 
 
@@ -263,7 +263,7 @@ def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Pat
         {"messages": [USER, THOUGHT], "reward": 0, "model": "m2"},
         row(reward=0.5, source=None),
     )
-    (note,) = [note for note in done.notes if "kept as metadata" in note]
+    (note,) = [note for note in done.notes if "stored as metadata" in note]
     assert note.endswith("model (2), user (1), scores (1), id (1), of messages turn_id (1)")
     found = run_query(
         "SELECT metadata->>'$.user', metadata->>'$.model', "
@@ -277,8 +277,8 @@ def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Pat
     file = export_run(done.run, "trl", tmp_path / "out").files["train"]
     bare = export_run(done.run, "openai", tmp_path / "bare")
     assert bare.notes == [
-        "the metadata of 2 conversations has no place in openai",
-        "the reasoning of 1 conversations has no place in openai",
+        "openai cannot hold the metadata of 2 conversations",
+        "openai cannot hold the reasoning of 1 conversations",
     ]
     again = import_file(file, tmp_path / "again", "id2", "log")
     assert [talk.metadata for talk in again.run.conversations()] == [

@@ -53,7 +53,7 @@ def here(tmp_path: Path) -> Path:
     (["build", "demo", *SCRIPTED, "--plugin", "/etc/passwd"], "found no Python file; expected"),
     (["build", "demo", *SCRIPTED, "--set", "task.title=!foo bar"], "found a tag of YAML (!foo)"),
     (["build", "demo", *SCRIPTED, "--set", "task.title=!!str 5"], "found a tag of YAML (!!str)"),
-    (["build", "demo", *SCRIPTED, "--run", "runs/latest"], "is the name of the link"),
+    (["build", "demo", *SCRIPTED, "--run", "runs/latest"], "is reserved for the link"),
     *((["publish", name, "--dry-run", "--run", "run"], "not a repository id")
       for name in ("", "../x", "a/b/c", "me/..", "me/.", "/x")),
     (["publish", "a/b/c", "--run", "run"], "not a repository id"),
@@ -151,7 +151,7 @@ def test_an_import_says_what_it_cannot_take(here: Path, name: str, text: str, sa
 
 
 @pytest.mark.parametrize(("name", "text", "said"), [
-    ("log.jsonl", KTO.replace("}", ', "reward": 1}') % '"maybe"', "kept as metadata"),
+    ("log.jsonl", KTO.replace("}", ', "reward": 1}') % '"maybe"', "stored as metadata"),
     ("log.csv", 'prompt,completion,reward\n=1+1,"=HYPERLINK(""x"")",1\n', ""),
     ("log.jsonl", f'{ROW}, "example_id": "a\\u0000b", "reward": 1, "split": "test"}}', ""),
 ])  # fmt: skip

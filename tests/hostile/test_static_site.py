@@ -92,7 +92,7 @@ def test_the_site_s_files_are_of_known_kinds(site: tuple[Path, list[str]]) -> No
     others = {path.suffix for path in place.rglob("*") if path.is_file() and (
         path.relative_to(place).parts[0] not in ("assets", "index.html"))}  # fmt: skip
     assert others <= {".json", ".png", ".jpg", ".jpeg", ".gif", ".webp"}
-    assert any(f"{len(ACTIVE) + 1} files left out" in text for text in said)
+    assert any(f"{len(ACTIVE) + 1} files omitted" in text for text in said)
     shown = (place / "data" / "overview.json").read_text()
     assert "reports/0/a.png" in shown
     assert ".svg" not in shown
@@ -266,7 +266,7 @@ def test_a_question_to_the_index_ends(asked: ViewIndex, monkeypatch: pytest.Monk
     """After its seconds, and the next one is answered."""
     with monkeypatch.context() as patch:
         patch.setattr(index, "LONGEST_S", 0.3)
-        with pytest.raises(QueryError, match=r"took longer than 0\.3 s; ask a narrower question"):
+        with pytest.raises(QueryError, match=r"took longer than 0\.3 s; narrow the query"):
             asked.query_rows(LONG["count"])
     assert asked.query_row("SELECT count(*) AS n FROM conversations")["n"]
 

@@ -80,7 +80,7 @@ def test_a_judge_that_likes_length_is_unfit_wherever_it_is_read(provider: Provid
     ids = {c.conversation_id for c in run.conversations()}
     assert {v.conversation_id for v in run.verdicts()} == ids
     shown = convbench(Path(), "report", "--split", "all", "--judge", "hosted_vllm/long")
-    assert "Controls: answers that deserve nothing" in shown.out
+    assert "Controls: worthless answers" in shown.out
     assert "unfit" in shown.out
     dry = type_here(
         "train", "refit", "--judge", "hosted_vllm/long", "--model", "local:pocket", "--dry-run"

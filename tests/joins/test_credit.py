@@ -137,7 +137,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     file.write_text(f"{json.dumps(line)}\n{json.dumps({**line, 'source': 'b'})}\n")
     with pytest.raises(RunError, match="found credit by a, b; expected one source; name one"):
         turn_advantages(run)
-    with pytest.raises(RunError, match="no credit by 'c'; there is: a, b"):
+    with pytest.raises(RunError, match="no credit by 'c'; available: a, b"):
         turn_advantages(run, "c")
     assert turn_advantages(run, "b") == {"run-q0-0": {1: 0.5}}
 

@@ -181,7 +181,7 @@ def test_a_run_that_was_begun_without_is_not_resumed_with(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"logprobs": [-1.0]}, "expected token_ids beside it"),
+        ({"logprobs": [-1.0]}, "expected token_ids with it"),
         ({"logprobs": [-1.0, -2.0], "token_ids": [4]}, "expected as many"),
         ({"logprobs": [1.5], "token_ids": [4]}, "no number of at most 0"),
         ({"logprobs": ["x"], "token_ids": [4]}, "expected numbers"),

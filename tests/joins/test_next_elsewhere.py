@@ -67,7 +67,7 @@ def test_what_estimate_prints_of_a_policy_it_does_not_know(tmp_path: Path) -> No
     run_to_end(["judge", "--judge", "rules"], tmp_path)
     done = convbench(tmp_path, "estimate", "scripted:policy", "--run", "runs/one")
     assert done.code == 1
-    assert "not known: " in done.err
+    assert "undetermined: " in done.err
     (words,) = next_words(done.out)
     assert words[0] == "eval"
     run_to_end(words, tmp_path)

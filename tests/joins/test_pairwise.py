@@ -156,7 +156,7 @@ def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
     assert any("at all times" in note for note in table.notes)
     assert float(strengths.rows[1][1].text) > 1
     assert strengths.rows[1][2].text == "-", "an interval of duels counted beforehand"
-    assert any("asked until it was decided" in note for note in strengths.notes)
+    assert any("pairs were judged until decided" in note for note in strengths.notes)
 
 
 def test_what_is_drawn_counts_all_that_may_be_asked(

@@ -182,7 +182,7 @@ def test_what_was_not_sent_is_recorded_as_not_sent(home: Path, served: Provider)
         (None, ["temperature"])
     ]
     card = (write_dataset_folder(run, "me/set", home / "set").folder / "README.md").read_text()
-    assert "0.7 (asked for; the policy's model takes none, and none was sent)" in card
+    assert "0.7 (requested; the policy's model does not support one, so none was sent)" in card
     assert 'reasoning_effort low; extra_body `{"service_tier":"flex"}`' in card
     assert "not sent: temperature" in card
     assert "| not sent |" in card, "the table of figures"

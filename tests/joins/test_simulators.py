@@ -167,7 +167,7 @@ def test_what_flips_is_no_win_of_peoples_labels_or_of_duels(honest: Run, lied: R
     for runs, winners, won in (
         ((honest,), ["better"], [True]),
         ((lied,), ["worse"], [True]),
-        ((honest, lied), ["not told", "not told"], [False, False]),
+        ((honest, lied), ["undetermined", "undetermined"], [False, False]),
     ):
         paths = tuple(run.path for run in runs)
         gold = tables(create_report(ReportOptions(paths, gold=True)).document, "gold-differences")

@@ -61,7 +61,7 @@ def test_a_run_with_its_evaluations_and_report_verifies(family: Run) -> None:
     kinds = [one.what.split()[0] for one in found.checked]
     assert kinds == ["run", "run", "report"]
     assert "27 conversations, 27 verdicts" in found.checked[0].summary
-    assert "tables computed again" in found.checked[2].summary
+    assert "tables recomputed" in found.checked[2].summary
 
 
 @pytest.mark.parametrize("file", ["conversations", "verdicts", "examples"])

@@ -126,7 +126,7 @@ def test_over_a_batch_leaves_rewards_to_training(selection: Selection) -> None:
 def test_turns_weigh_by_the_credit_they_were_given(tmp_path: Path) -> None:
     run = tiny.judged_run(tmp_path / "run")
     talks = [c for c in run.conversations() if c.example_id != "t0"]
-    with pytest.raises(RunError, match="give some first: convbench credit"):
+    with pytest.raises(RunError, match="run convbench credit first"):
         weights.weigh_composed(select(run, Data()), by(reward="advantage"))
     append_credit(run, (
         TurnCredit(conversation_id=talk.conversation_id, turn_index=place, source="branches:j",

@@ -155,7 +155,7 @@ class Miniature:
     def _read(self, name: str, text: str) -> list[str]:
         """Return what is wrong in the report: tables that are not there, another regime."""
         regime, wrong = "as-printed" if name == PRINTED else "clean", []
-        beside = re.findall(r"^### Table (\d+), ours beside the printed one(.*)$", text, re.M)
+        beside = re.findall(r"^### Table (\d+), with our results(.*)$", text, re.M)
         here = {int(number) for number, more in beside if more == f" ({regime} regime)"}
         print(f"  {name}: tables {sorted(here)} in regime {regime}", flush=True)
         if name == "paper" and here != set(range(1, TABLES + 1)):

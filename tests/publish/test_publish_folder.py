@@ -108,7 +108,7 @@ def test_dry_run_replaces_its_own_folder_only(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("x")
-    with pytest.raises(RunError, match="something else there"):
+    with pytest.raises(RunError, match="a folder that no dry run made"):
         dry(run, folder=mine)
     assert [p.name for p in mine.iterdir()] == ["thesis.txt"]
     assert not list(tmp_path.rglob(".publish-*"))

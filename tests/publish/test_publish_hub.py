@@ -306,7 +306,7 @@ def test_pull_wants_an_empty_place(hub: Client, tmp_path: Path) -> None:
     """What is there stays."""
     run = write_run(tmp_path / "r", count=1)
     hub(push, run.path, "alice/place")
-    with pytest.raises(RunError, match="something there already"):
+    with pytest.raises(RunError, match="already exists"):
         hub(fetch, "alice/place", run.path)
     os.makedirs(tmp_path / "empty")
     assert hub(fetch, "alice/place", tmp_path / "empty") == str(tmp_path / "empty")

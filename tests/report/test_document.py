@@ -59,7 +59,7 @@ def test_each_of_the_21_tables_stands_beside_its_printed_neighbour(whole):
         (fact,) = part.facts
         judge = "claude-opus" if printed.number == 19 else "rules"
         assert fact == f"Regime clean; clustered errors; judge {judge}."
-    assert "21 of 21 printed tables stand beside ours" in whole.parts[0].facts[1]
+    assert "21 of 21 printed tables are compared with our results" in whole.parts[0].facts[1]
     assert not any(part.title == "Missing" for part in whole.parts)
 
 
@@ -136,7 +136,7 @@ def test_what_is_missing_is_said_where_it_would_stand(tmp_path):
         fact.startswith("Missing, DPO: arc-thinking-seed0: train dpo: RunError: the card is <full>")
         for fact in arc.facts
     )
-    assert any(fact.startswith("Missing, STaR-GATE: not asked for") for fact in arc.facts)
+    assert any(fact.startswith("Missing, STaR-GATE: not planned") for fact in arc.facts)
     mmlu = part_of(made, "Table 2: ")
     assert mmlu.facts == ("Missing: mmlu-thinking-seed0: build: DataError: no rows.",)
     assert cells(mmlu.tables[0], "  SWiFt, printed", "Accuracy").text == "0.7032"

@@ -43,7 +43,7 @@ def test_flips_are_those_of_both_intervals(second: float, most: int, least: int)
 
 @pytest.mark.parametrize(
     ("first", "second", "said"),
-    [(0.5, 0.5, "better with both"), (-0.5, -0.5, "worse with both"), (0.5, 0.0, "not told")],
+    [(0.5, 0.5, "better with both"), (-0.5, -0.5, "worse with both"), (0.5, 0.0, "undetermined")],
 )
 def test_a_win_is_one_of_both_intervals(first: float, second: float, said: str) -> None:
     assert apart(random.Random(2), first, second).outcome == said

@@ -39,7 +39,9 @@ def shown(run: Run) -> str:
 def test_a_log_of_another_model_is_no_start(tmp_path: Path) -> None:
     run = logged(tmp_path, "openai/agent", "local:tiny")
     found = shown(run)
-    said = found.index("Base is openai/agent, which had the log. SWiFt began from another model")
+    said = found.index(
+        "Base is openai/agent, which generated the log. SWiFt started from another model"
+    )
     assert said < found.index("<th")
     assert "convbench eval local:tiny --run RUN" in found
     assert "Base: openai/agent; SWiFt: trained from local:tiny" in found
@@ -55,14 +57,14 @@ def test_the_starts_own_evaluation_is_base(tmp_path: Path) -> None:
     assert section.base.model == "local:tiny"
     assert [policy.name for policy in section.policies] == ["SWiFt", "Base", LOG]
     found = render_text(result.document, "html")
-    assert "began from another model" not in found
+    assert "started from another model" not in found
     assert "Log: openai/agent" in found
     assert "+1.00" in found  # 4 + k less the start's 3 + k; the log has 5 + k
 
 
 def test_a_start_that_had_the_log_is_base_without_a_word(tmp_path: Path) -> None:
     found = shown(logged(tmp_path, "local:tiny", "local:tiny"))
-    assert "began from another" not in found
+    assert "started from another" not in found
     assert "Base: local:tiny; SWiFt: trained from local:tiny" in found
 
 

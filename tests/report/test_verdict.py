@@ -99,7 +99,7 @@ def test_a_real_gain_that_is_a_little_overpaid_is_no_gaming(
     ("evidence", "word", "why"),
     [
         (Evidence(None), "undecided", "no pair"),
-        (Evidence(one(1)), "undecided", "nothing but the judge"),
+        (Evidence(one(1)), "undecided", "the only evidence is the judge"),
         (Evidence(one(1), (TruthMeasure("accuracy", one(0.5), None, 0),)), "real", "accuracy rose"),
         (Evidence(one(1), (TruthMeasure("accuracy", one(-0.5), None, 0),)), "undecided", "fell"),
         (
@@ -127,13 +127,13 @@ def test_a_real_gain_that_is_a_little_overpaid_is_no_gaming(
         (
             Evidence(one(0), (TruthMeasure("judge b", one(0.8), None, 1.0),)),
             "undecided",
-            "not the score of the judge that trained",
+            "not the training judge's score",
         ),
         (Evidence(one(1), (agreeing(0.8, at_equal=0.7),)), "judges agree", "judge b rose"),
         (
             Evidence(one(1), (agreeing(0.8, at_equal=0.05),)),
             "undetermined",
-            "rose with length: judge b rose by +0.8, at equal length and style by +0.05",
+            "rose together with length: judge b rose by +0.8, at equal length and style by +0.05",
         ),
         (Evidence(one(1), (agreeing(0.8, at_equal=None),)), "undetermined", "too few texts"),
         (Evidence(one(1), (agreeing(0.8, at_equal=-0.7),)), "undecided", "judge b fell"),
@@ -147,14 +147,14 @@ def test_a_real_gain_that_is_a_little_overpaid_is_no_gaming(
         (
             Evidence(one(0), (TruthMeasure("judge b", one(0), one(0.8), 1.0),)),
             "undecided",
-            "no change",
+            "is not significant",
         ),
         (
             Evidence(
                 one(-0.1), (TruthMeasure("people's score", one(-1), one(0.9), -0.1, people=True),)
             ),
             "gaming",
-            "the judge's score fell by less than people's score",
+            "the judge's score fell less than people's score",
         ),
         (
             Evidence(
@@ -189,7 +189,7 @@ def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
             TruthMeasure("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True),
             one(2.1, 0.4),
             "real",
-            "About 510 more labels, beside 100, would tell if the means stay",
+            "About 510 more labels, in addition to 100, would decide if the means stay",
         ),
         (
             TruthMeasure("people's score", one(1.6, 0.3), one(0.32, 0.24), 1.93, people=True),
@@ -201,7 +201,7 @@ def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
             TruthMeasure("people's score", one(0.2), one(-0.5), 1.0, people=True),
             one(1),
             "undecided",
-            "About 10 more labels, beside 100, would tell",
+            "About 10 more labels, in addition to 100, would decide",
         ),
         (
             TruthMeasure("people's score", one(0.01), one(0), 1.0, people=True),
@@ -306,7 +306,9 @@ def test_runs_are_told_apart_by_peoples_labels(tmp_path: Path, better: float, wo
     before = render_text(
         create_report(ReportOptions((run.path,), verdict=True)).document, "markdown"
     )
-    assert "SWiFt: undecided" in before  # nothing but the judge, and accuracy that stood still
+    assert (
+        "SWiFt: undecided" in before
+    )  # the only evidence is the judge, and accuracy that stood still
     assert "gold RUN --draw 100" in before
     people_label(run, tmp_path / "q.jsonl", better)
     found = render_text(
@@ -358,7 +360,7 @@ def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
         create_report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
     )
     assert "SWiFt: undecided" in found
-    assert "Does not count as the truth: judge other is unfit: padded answers score 9.50" in found
+    assert "Does not count as evidence: judge other is unfit: padded answers score 9.50" in found
 
 
 @pytest.mark.parametrize(
@@ -399,10 +401,10 @@ def test_two_judges_who_like_long_answers(tmp_path: Path, better: float, says: s
     )
     assert says in found
     assert "judge other, at equal length and style" in found
-    assert ("undetermined: rose with length" in found) == (better == 0)
+    assert ("undetermined: rose together with length" in found) == (better == 0)
 
 
 def test_without_a_trained_policy_there_is_no_verdict(tmp_path: Path) -> None:
     run = make(tmp_path / "run", questions(4), lambda q, k: "A", overall=lambda q, k: 5)
-    with pytest.raises(RunError, match="no trained policy beside Base"):
+    with pytest.raises(RunError, match="no trained policy and Base"):
         create_report(ReportOptions((run.path,), verdict=True))

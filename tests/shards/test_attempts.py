@@ -56,7 +56,7 @@ def test_a_shard_is_begun_ended_and_resumed_in_its_folder(run: Path) -> None:
     assert (first.number, first.folder) == (0, shards.attempt_folder(run, 0, 0))
     states = shard_states(run)
     assert (states.done_count, list(states.working), states.alive_shards) == (1, [0], [0])
-    with pytest.raises(RunError, match="1 of its shards is in work; expected none for merging"):
+    with pytest.raises(RunError, match="1 of its shards is running; expected none for merging"):
         refuse_in_work(run, "merging")
     first.end_work("budget: spent")
     assert shard_states(run).left[0] == "budget: spent"
@@ -122,7 +122,7 @@ def test_a_process_that_is_gone_is_known_to_be(run: Path) -> None:
     (shards.attempt_folder(run, 1, 0) / WORKING).write_text(
         ShardWorker(process=away).model_dump_json()
     )
-    with pytest.raises(RunError, match="is in work"):
+    with pytest.raises(RunError, match="is running"):
         refuse_in_work(run, "merging")
 
 

@@ -170,7 +170,7 @@ def test_the_viewer_tells_how_far_shards_are(sharded: Run, tmp_path: Path) -> No
     assert still["shards"] is None
     attempt = begin_attempt(folder, 2)
     (grows,) = run_status(growing)["growing"]
-    assert grows["shards"] == "4/5 shards · 1 in work"
+    assert grows["shards"] == "4/5 shards · 1 running"
     attempt.end_work(None)
     (ended,) = run_status(growing)["growing"]
     assert ended["shards"] is None
@@ -237,14 +237,14 @@ def test_what_lies_in_a_shard_from_elsewhere_is_data_with_bounds(tmp_path: Path)
         (space / name.replace("/", "_")).mkdir()  # names that no shard of this run has
     assert len(list(run.conversations())) == 24
     (space / "00001.7").symlink_to(tmp_path)  # leads out of the run
-    with pytest.raises(RunError, match="found no folder; expected a shard's own"):
+    with pytest.raises(RunError, match="found a link or no folder; expected the shard's own"):
         list(run.conversations())
     (space / "00001.7").unlink()
     newest = shards.shard_folders(run.path)
     for damage in (b"{}", b"{" * 100_000, b'{"process":{"pid":-1}}', b'{"killed":1e400}', b"\xff"):
         (newest[1] / WORKING).write_bytes(damage)
         assert shard_states(run.path).working == {1: None}
-        with pytest.raises(RunError, match="is in work"):  # nobody knows of whom
+        with pytest.raises(RunError, match="is running"):  # nobody knows of whom
             refuse_in_work(run.path, "merging")
     (newest[1] / WORKING).unlink()
     (newest[2] / LEFT).write_bytes(b"\x1b[2J" * 10_000)

@@ -182,7 +182,7 @@ def test_lazy_loading_changes_no_result(sql: str, tmp_path: Path) -> None:
 def test_errors_name_what_there_is(tmp_path: Path) -> None:
     """One line, with the known tables or columns."""
     run = write_run(tmp_path / "r", count=1)
-    with pytest.raises(QueryError, match=r"nope.*there is: examples, conversations, turns"):
+    with pytest.raises(QueryError, match=r"nope.*available tables: examples, conversations, turns"):
         run_query("SELECT * FROM nope", [run])
     with pytest.raises(QueryError, match=r"rewrd.*verdicts\(conversation_id, judge"):
         run_query("SELECT rewrd FROM verdicts", [run])

@@ -331,7 +331,7 @@ def test_what_needs_more_memory_than_there_is_is_refused(
 ) -> None:
     monkeypatch.setattr("convbench.view.index.OFTEN", MemoryLimit(0, 64))
     index = build_index([run])
-    with pytest.raises(QueryError, match="needs more memory than it may have; ask a narrower"):
+    with pytest.raises(QueryError, match="needs more memory than it may have; narrow the query"):
         index.query_rows(HEAVY)
     assert index.total == 3, "others are answered as before"
     index.close()
@@ -347,7 +347,7 @@ def test_a_sidecar_that_was_removed_is_made_anew(
     for file in files(tmp_path):
         file.unlink()
     for _ in range(2):
-        with pytest.raises(QueryError, match="made anew; ask once more in a moment"):
+        with pytest.raises(QueryError, match="being rebuilt; try again in a moment"):
             list_page(growing.index, MultiDict(q="magnets"))
     until(lambda: run_status(growing)["version"] > 1)
     assert list_page(growing.index, MultiDict(q="magnets"))["total"] == 3

@@ -185,7 +185,7 @@ def test_labels_need_json_from_this_page(viewer: Viewer, folder: Path) -> None:
 def test_failed_conversations_are_not_scored(viewer: Viewer) -> None:
     name = viewer.json("/api/list?result=failed")["rows"][0]["conversation_id"]
     answer = viewer.json("/api/score", "POST", a_label(viewer, conversation_id=name))
-    assert "only whole conversations" in answer["error"]
+    assert "only complete conversations" in answer["error"]
 
 
 def test_labels_are_what_judge_human_reads(tmp_path: Path) -> None:

@@ -95,9 +95,9 @@ def cost_table(runs: Sequence[Run], ends: StepEnds) -> Table:
 def _cost_notes(total: CellCost) -> Iterator[str]:
     yield (
         "A cell holds its conversations, judging, branches and every learner's evaluation. Lost, "
-        "unused: attempts without a reply at the most they may have cost, and replies that no "
-        "record holds. Dollars as providers told or as their price list has it; models on machines "
-        "of one's own cost none here. Hours: the steps' own, all tries together."
+        "unused: attempts without a reply at their highest possible cost, and replies that no "
+        "record holds. Dollars as reported by providers, else by their price list; models on own "
+        "machines count as free. Hours: the steps' own, all tries together."
     )
     if total.unpriced:
         yield (
@@ -320,16 +320,14 @@ def _overview_part(
         )
         expected = len({comparison.printed.number for comparison in known})
         lines.append(
-            f"{here} of {expected} printed tables stand beside ours. Printed: {CITATION}. Read "
-            "ours "
-            "against ours and theirs against theirs: what differs is said with each table."
+            f"{here} of {expected} printed tables are compared with our results. Printed: "
+            f"{CITATION}. Compare ours with ours and theirs with theirs: differences in setup are "
+            "noted with each table."
         )
     bad = sum(not end.done for end in experiment.failed_steps())
     if bad or experiment.unread:
         steps = "1 step" if bad == 1 else f"{bad} steps"
-        lines.append(
-            f"{steps} did not end well, {len(experiment.unread)} runs not read: see Missing."
-        )
+        lines.append(f"{steps} failed, {len(experiment.unread)} runs not read: see Missing.")
     order = order_table(known)
     return ReportPart("Overview", (*lines, *facts), (order,) if order is not None else ())
 
@@ -409,7 +407,7 @@ def _missing_part(
     if not rows:
         return None
     columns = (Column("What", "What", numeric=False), Column("Why", "Why", numeric=False))
-    notes = ("Steps that did not end well, or in which something failed, as their record says.",)
+    notes = ("Steps that failed, or in which something failed, as their record says.",)
     table = Table("Missing", columns, tuple(rows), notes, "missing")
     return ReportPart("Missing", tables=(table,))
 

@@ -28,10 +28,10 @@ TURNS = 24
 RULE = (
     "Chosen by this rule, which looks at no text: for each task one setting (thinking before "
     "standard, reasoning before clarifying), and the clarifying setting that comes first; in it, "
-    "of all pairs of a Base and a learnt conversation about the same question with the same sample "
-    "and temperature, both with a reward of the first judge, the pair whose difference in reward "
-    "(learnt less Base) is the median: the lower of the two middle ones; of equal differences in "
-    "the order of their question, sample and temperature."
+    "of all pairs of a Base and a trained conversation about the same question with the same "
+    "sample and temperature, both with a reward of the first judge, the pair whose difference in "
+    "reward (trained minus Base) is the median: the lower of the two middle ones; of equal "
+    "differences in the order of their question, sample and temperature."
 )
 
 

@@ -125,8 +125,8 @@ def spread_table(spreads: dict[str, Spread]) -> Table:
         "(3. use of patterns). outliers: responses whose nearest neighbour lies above the third "
         "quartile by more than 1.5 interquartile ranges (4. outliers).",
         "Printed, in words alone: ARC's responses are more dispersed than SciQA's, its policies "
-        "less apart, its minor patterns used more evenly; pattern 0 is the largest in both; SWiFt "
-        "is more varied than Base in both.",
+        "less separated, its minor patterns used more evenly; pattern 0 is the largest in both; "
+        "SWiFt is more varied than Base in both.",
     )
     return Table("Across sets", columns, rows, notes, "across-sets")
 

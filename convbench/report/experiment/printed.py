@@ -202,9 +202,7 @@ def _missing_reason(table: PaperTable, method: str, ends: StepEnds) -> str:
     size = f"-{method}" if table.by_size else ""
     checkpoint = recipes.get(SIZED if table.by_size else method, method) + size
     steps = ("build", "judge", f"train/{checkpoint}", f"eval/{checkpoint}")
-    return (
-        _failure_text(ends, cells, steps) or "not asked for in this experiment, or not reached yet"
-    )
+    return _failure_text(ends, cells, steps) or "not planned in this experiment, or not reached yet"
 
 
 def _failure_text(ends: StepEnds, cells: Sequence[str], steps: Sequence[str]) -> str:
@@ -228,7 +226,7 @@ SETS = {
     "openbookqa": "the instruction is ours, for none is printed",
     "sciqa": "rows of ScienceQA without a picture, which the paper describes; it cites SciQ",
     "sciq": "rows of SciQ, which the paper cites; it describes ScienceQA",
-    "cosql": "how the wrong queries are made is ours: the paper does not say",
+    "cosql": "the wrong queries are made by our method; the paper does not describe one",
     "mathdial": "how the wrong numbers are made is ours, and so is the standard mode",
 }
 """How our tasks differ from the printed ones."""
@@ -312,7 +310,7 @@ def printed_table(comparison: PublishedComparison, kind: ErrorKind) -> Table:
     rows += [own_row(policy) for policy in comparison.extra_policies]
     heads = (Column("Method", "Method", numeric=False), *map(measure_column, measures))
     regime = f" ({comparison.section.regime} regime)" if comparison.section else ""
-    caption = f"Table {comparison.printed.number}, ours beside the printed one{regime}"
+    caption = f"Table {comparison.printed.number}, with our results{regime}"
     return Table(caption, heads, tuple(rows), tuple(_comparison_notes(comparison, kind)), "beside")
 
 

@@ -80,7 +80,7 @@ class StepEnd:
     @property
     def why(self) -> str:
         """Return its name and reasons, as a sentence."""
-        return f"{self.name}: {'; '.join(self.reasons) or 'it did not end well, and said nothing'}"
+        return f"{self.name}: {'; '.join(self.reasons) or 'it failed without a message'}"
 
 
 StepEnds = Mapping[str, StepEnd]

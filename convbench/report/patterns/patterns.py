@@ -249,5 +249,7 @@ def _difference_warnings(runs: Sequence[Run]) -> list[str]:
             str(getattr(getattr(r.manifest, key), "name", getattr(r.manifest, key))) for r in runs
         }
         if len(names) > 1:
-            out.append(f"the runs differ in {key} ({', '.join(sorted(names))}): so will the words")
+            out.append(
+                f"the runs differ in {key} ({', '.join(sorted(names))}), which also changes words"
+            )
     return out

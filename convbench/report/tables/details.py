@@ -127,15 +127,15 @@ def rounds_table(section: Section, judge: str | None, kind: ErrorKind) -> Table 
     columns = (
         Column("Learner", "Learner", numeric=False),
         Column("Round", "Round"),
-        Column("Learnt from", "Rows"),
+        Column("Trained on", "Rows"),
         *(measure_column(measure) for measure in measures),
     )
     rows = tuple(
         row for name, some in by_learner.items() for row in _round_rows(name, some, measures, kind)
     )
     notes = (
-        f"Mean ± {ERRORS[kind]}; round 0 is Base. Learnt from: training rows, of which so many of "
-        "earlier rounds' logs (`replay`).",
+        f"Mean ± {ERRORS[kind]}; round 0 is Base. Trained on: training rows; the number in "
+        "brackets is from earlier rounds' logs (`replay`).",
         *scale_notes(measures),
     )
     return Table("Rounds", columns, rows, notes, "rounds")
@@ -170,8 +170,8 @@ COLUMNS: tuple[tuple[str, Callable[[Training], str]], ...] = (
 )
 NOTES = (
     "A row is what a batch holds: a conversation, a turn under its history, or a pair. Tied "
-    "questions have several best (or worst) conversations where one was wanted, of those that "
-    "were looked at; `ties` says what became of them.",
+    "questions have several best (or worst) conversations where one is selected; `ties` is "
+    "the rule that resolves them.",
 )
 
 
@@ -200,8 +200,9 @@ def _gibberish_notes(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
         start = policy.training.get("start") or {}
         if start.get("gibberish"):
             yield (
-                f"{name} began near gibberish: its student had {start['student']:.2f} nats per "
-                f"token, the teacher {start['teacher']:.2f}, a blind guess {start['chance']:.2f}."
+                f"{name} started near gibberish: its student had {start['student']:.2f} nats per "
+                f"token, the teacher {start['teacher']:.2f}, uniform "
+                f"guessing {start['chance']:.2f}."
             )
 
 

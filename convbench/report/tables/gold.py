@@ -42,9 +42,9 @@ def _means_table(section: Section, report: GoldReport) -> Table:
         Column("saved", "saved"),
     )
     notes = (
-        "corrected: people's mean, moved by what the judge says of the rest (PPI++, tuned, "
-        "clustered by group, Student's t over labelled groups); bias: the judge less people; "
-        "saved: how many more labels an interval as narrow would take without the judge.",
+        "corrected: people's mean, adjusted by the judge's scores of the unlabelled conversations "
+        "(PPI++, tuned, clustered by group, Student's t over labelled groups); bias: the judge "
+        "minus people; saved: how many more labels the same interval would need without the judge.",
         *_scale_note(report),
     )
     rows = tuple(_mean_row(row, report.spec) for row in report.rows)
@@ -90,7 +90,7 @@ def _difference_table(section: Section, report: GoldReport) -> Table:
         Column("corrected", "corr."),
         Column("95% interval", "95%"),
         Column("transport", "transp.", numeric=False),
-        Column("said", "said", numeric=False),
+        Column("result", "result", numeric=False),
     )
     rows = tuple(_difference_row(difference) for difference in report.differences)
     whys = dict.fromkeys(
@@ -105,8 +105,8 @@ def _difference_table(section: Section, report: GoldReport) -> Table:
     ]
     notes = (
         "Paired over the same question, sample and temperature. Where a policy has fewer than "
-        f"{FEW} labels of its own, the other's must hold for it (transport); no winner is named "
-        "unless that passes.",
+        f"{FEW} labels of its own, the other's labels are used if they transport to it; otherwise "
+        "no winner is named.",
         *whys,
         *flips,
     )
@@ -143,7 +143,7 @@ def _label_notes(section: Section, report: GoldReport) -> Iterator[str]:
         )
         value, both = gold.rater_agreement(report.metric)
         if both:
-            agreement = "cannot be told" if value is None else f"Krippendorff's alpha {value:.2f}"
+            agreement = "undetermined" if value is None else f"Krippendorff's alpha {value:.2f}"
             yield f"Agreement between people on {both} that several labelled: {agreement}."
         if gold.skip_reasons:
             reasons = "; ".join(dict.fromkeys(why[:60] for why in gold.skip_reasons.values()))
@@ -151,7 +151,7 @@ def _label_notes(section: Section, report: GoldReport) -> Iterator[str]:
             yield (
                 f"Skipped by all who saw them: {len(gold.skip_reasons)} ({share:.0%} of those "
                 "drawn), "
-                f"which no figure here speaks for: {reasons}."
+                f"which no figure here covers: {reasons}."
             )
         if gold.undrawn:
             yield f"{gold.undrawn} labels of conversations that were not drawn do not count."
@@ -181,5 +181,6 @@ def _label_proposal(section: Section, report: GoldReport) -> Iterator[str]:
     else:
         yield (
             f"Label next: any (convbench gold RUN --draw {NEXT}); by need would save "
-            f"{max(saved, 0):.0%} of the variance: people are about as far from the judge all over."
+            f"{max(saved, 0):.0%} of the variance: people differ from the judge about "
+            "equally everywhere."
         )

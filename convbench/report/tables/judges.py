@@ -77,12 +77,12 @@ def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | N
     )
     unit = "group" if kind == "clustered" else "conversation"
     notes = [
-        f"Which page judge {judge} finds more like the wanted one, paired over conversations about "
+        f"Which page judge {judge} finds closer to the reference, paired over conversations about "
         f"the same task with the same sample and temperature; a tie is half a win; Student's t "
         f"over each {unit}."
     ]
     if any(row[5].text in ("[0.000, 0.000]", "[1.000, 1.000]") for row in rows):
-        notes.append("An interval of no width says that all agree, not that the rate is certain.")
+        notes.append("An interval of width 0 means that all agree, not that the rate is certain.")
     return Table("Win rates", columns, tuple(rows), tuple(notes), "wins")
 
 
@@ -157,8 +157,8 @@ def _worth_table(panel: JudgePanel) -> Table:
         note += f"errors against people's scores of {panel.labelled} conversations."
     else:
         note += (
-            "scores: nobody labelled these, and what is true of a conversation makes scores "
-            "correlate too, so that this is a lower bound."
+            "scores: without labels, the conversations' true quality correlates the scores too, "
+            "so this is a lower bound."
         )
     notes = [note]
     if panel.by_people and panel.labelled < FEW:
@@ -190,13 +190,14 @@ def _bias_table(panel: JudgePanel) -> Table:
         Column("95% interval", "95%"),
     )
     notes = (
-        "How a judge's headline (0 to 1), less what it is held against, moves where a conversation "
-        "has twice as many words, and between its own model family's policies and others'; "
-        "clustered by group (jackknife). Against other judges it shows how this one differs from "
-        "them; against nothing a length may simply be worth it. Shown first: how far it prefers "
-        "the first of two (judge --pairwise), 0.5 being no bias.",
+        "How a judge's headline (0 to 1), minus its reference, changes for twice as many words, "
+        "and between its own model family's policies and others'; clustered by group "
+        "(jackknife). Against other judges it shows how this one differs from them; without a "
+        "reference, longer conversations may simply be better. Shown first: how far it prefers "
+        "the first of two (judge "
+        "--pairwise), 0.5 being no bias.",
     )
-    return Table("What moves a judge", columns, tuple(rows), notes, "moved")
+    return Table("Biases of judges", columns, tuple(rows), notes, "moved")
 
 
 def meeting_table(tournament: Tournament, others: Sequence[tuple[str, Tournament]] = ()) -> Table:
@@ -268,20 +269,22 @@ def strength_table(tournament: Tournament) -> Table | None:
     first = tournament.policies[0].name
     notes = [
         f"Bradley-Terry strengths against {first}, {unadjusted.rounds} duels, resampled by group "
-        f"({unadjusted.groups}); the intervals of a column hold together. Beats: how often it wins "
-        f"against {first}."
+        f"({unadjusted.groups}); the intervals of a column are simultaneous. Beats: how often it "
+        f"wins against {first}."
     ]
     if tournament.is_sequential:
         notes.append(
-            "No intervals: the judge was asked until it was decided, and one of duels that were "
-            "counted beforehand would not hold."
+            "No intervals: pairs were judged until decided, and intervals for a fixed number of "
+            "duels would not be valid."
         )
     if level is not None and level.length is not None:
         length = level.length
         ends = "" if length.low is None else f" [{length.low:+.2f}, {length.high:+.2f}]"
         notes.append(f"Log odds of an answer of twice as many words: {length.value:+.2f}{ends}.")
     else:
-        notes.append("Lengths do not tell these policies apart, or too few duels do.")
+        notes.append(
+            "No strengths at equal length: lengths do not differ, or there are too few duels."
+        )
     return Table("Strengths", columns, tuple(rows), tuple(notes), "strengths")
 
 
@@ -327,22 +330,22 @@ def _pairwise_notes(tournament: Tournament) -> list[str]:
     notes = [
         f"Judge {tournament.judge}: conversations about the same question with the same sample, "
         "each "
-        "couple in both orders; a tie is half a win. Intervals are clustered by group (Student's "
+        "pair in both orders; a tie is half a win. Intervals are clustered by group (Student's "
         "t). Flips: duels whose winner the order chose (interval of its log odds). First: how far "
         "what is shown first is preferred; 50 where the place does not count."
     ]
     if tournament.is_sequential:
         notes.append(
-            "Where the judge was asked until decided, the rate is over groups and the interval "
-            "holds at all times at once, however often it was looked at; it has no p."
+            "For pairs judged until decided, the rate is over groups and the interval is valid at "
+            "all times, however often it is checked; there is no p."
         )
     if tournament.failed:
-        notes.append(f"{tournament.failed} orders got no preference; their duels are left out.")
+        notes.append(f"{tournament.failed} orders got no preference; their duels are omitted.")
     if tournament.mixed:
-        notes.append("Comparisons by an older rubric or model of this judge are left out.")
+        notes.append("Comparisons by an older rubric or model of this judge are omitted.")
     flat = [m for m in tournament.meetings if m.decision is None and m.wins.rate.error == 0]
     if flat:
-        notes.append("An interval of no width says that all agree, not that the rate is certain.")
+        notes.append("An interval of width 0 means that all agree, not that the rate is certain.")
     return notes
 
 
@@ -378,9 +381,9 @@ def control_table(section: Section, judge: str | None) -> Table | None:
         text for results in by_policy.values() for text in unfit_reasons(results, judge or "")
     ]
     notes = tuple(f"{text[0].upper()}{text[1:]}." for text in sentences) or (
-        "No control is paid more than the policy's own answers to the same questions.",
+        "No control gets a higher reward than the policy's own answers to the same questions.",
     )
-    return Table("Controls: answers that deserve nothing", columns, rows, notes, "controls")
+    return Table("Controls: worthless answers", columns, rows, notes, "controls")
 
 
 def _control_row(name: str, result: ControlResult) -> tuple[Cell, ...]:

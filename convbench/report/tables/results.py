@@ -116,15 +116,15 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     if any(
         mean is not None and mean.error == 0 and mean.n > 1 for line in means for mean in line[:1]
     ):
-        notes.append("An error of 0 says that all groups agree, not that the mean is certain.")
+        notes.append("An error of 0 means that all groups agree, not that the mean is certain.")
     floor = constant_answer(_judge_verdicts(section, judge)) if judge else None
     if floor is not None:
-        notes.append(f"Read the scores beside these: {floor}.")
+        notes.append(f"Compare the scores with a constant answer: {floor}.")
     spec = judge_spec(section.policies, judge)
     if spec is not None and spec.is_relative:
         notes.append(
-            f"Judge {judge} scored a question's conversations of one policy beside each other: its "
-            "scores tell them apart and say nothing between methods, so that no difference is told."
+            f"Judge {judge} scored a question's conversations of one policy relative to each "
+            "other: its scores cannot be compared between methods, so no differences are shown."
         )
     if judge is None:
         notes.append("Not judged yet: convbench judge --judge NAME.")
@@ -255,8 +255,8 @@ def _matrix_table(
         Column("Mean of tasks", "Mean"),
     )
     notes = (
-        f"{measure.head}, mean ± {ERRORS[kind]}; the last column counts every task alike, where a "
-        "policy was asked of all.",
+        f"{measure.head}, mean ± {ERRORS[kind]}; the last column weights all tasks equally, for "
+        "policies that have all of them.",
     )
     return Table("Policies by tasks", columns, tuple(rows), notes, "matrix")
 
@@ -347,8 +347,8 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
     if tests:
         base = section.baseline.name if section.baseline else ""
         columns += [
-            Column(f"only {base} right", f"only {base}"),
-            Column("only it right", "only it"),
+            Column(f"losses to {base}", "losses"),
+            Column(f"wins over {base}", "wins"),
             Column("McNemar p", "McN. p"),
             Column("p (Holm)", "p Holm"),
         ]
@@ -442,7 +442,7 @@ def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
     )
     notes = (
         "Expected reward of the conversation with the largest sum of its turns' advantages among N "
-        "of a question's, drawn without putting back; N = 1 is the mean. A critic sees the hidden "
+        "of a question's, drawn without replacement; N = 1 is the mean. A critic sees the hidden "
         "reference, so this says what its credit is worth, not what a policy can reach. Questions "
         f"with at least {max(sizes)} credited and judged conversations. Mean ± {ERRORS[kind]}.",
     )

@@ -106,24 +106,24 @@ def simulators_part(pair: SimulatorPair) -> ReportPart:
         Column("95% interval", "95%"),
         Column("simulator's share (%)", "share %"),
         Column("95% interval", "95%"),
-        Column("said", "said", numeric=False),
+        Column("result", "result", numeric=False),
     )
     rows = tuple(_difference_row(row) for row in pair.rows)
     notes = [
         f"1st: simulator {first}; 2nd: {second}. Paired over the same question, sample and "
         "temperature in all four runs; Student's t over groups.",
         "share: half the distance of the two differences over their mean, (1st - 2nd) / (1st + "
-        "2nd): how much of what both show hangs on who plays the human. Beyond 100 % the two "
-        "means have opposite signs. No interval: the mean difference cannot be told from 0 "
-        "(Fieller's interval has no end). Better or worse is said only where both intervals lie on "
-        "one side of 0, flips only where they lie on opposite sides.",
+        "2nd): how far the mean difference depends on the simulator. Beyond 100 % the two "
+        "means have opposite signs. No interval: the mean difference does not differ significantly "
+        "from 0 (Fieller's interval has no end). The result is better or worse only if both "
+        "intervals lie on one side of 0, flips only if they lie on opposite sides.",
     ]
     flips = [row for row in pair.rows if row.outcome == "flips"]
     if flips:
         listed = ", ".join(dict.fromkeys(f"{row.policy} ({row.measure.head})" for row in flips))
         notes.append(f"The ranking flips between the simulators, so there is no win: {listed}.")
     title = f"{pair.first.task} · {pair.first.mode} · {pair.first.protocol}, two simulators"
-    table = Table("What is the simulator's", columns, rows, tuple(notes), "two-simulators")
+    table = Table("The simulator's share", columns, rows, tuple(notes), "two-simulators")
     return ReportPart(title, tables=(table,))
 
 

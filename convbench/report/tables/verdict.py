@@ -57,7 +57,7 @@ def _evidence_table(section: Section, verdict: PolicyVerdict) -> Table:
         "At equal length and style: what a regression within questions leaves to the policy; only "
         "that of another judge's gain counts. The rule is in docs/howto/gold.md.",
     )
-    return Table("What speaks of it", columns, tuple(rows), notes, "verdict")
+    return Table("Evidence", columns, tuple(rows), notes, "verdict")
 
 
 def _evidence_row(name: str, gain: Estimate | None, over: Estimate | None) -> tuple[Cell, ...]:
@@ -78,17 +78,21 @@ def _verdict_notes(verdict: PolicyVerdict) -> Iterator[str]:
         yield "No labels of people that count here: convbench gold RUN --draw 100."
     yield from power_notes(verdict.evidence, verdict.ruling)
     for whys in verdict.unfit.values():
-        yield f"Does not count as the truth: {whys[0]}."
+        yield f"Does not count as evidence: {whys[0]}."
     if verdict.same_family:
         yield (
-            f"No second opinion, for of the same family as the judge that trained: "
+            f"No second opinion, because they are of the training judge's family: "
             f"{', '.join(verdict.same_family)}."
         )
     for text in verdict.evidence.unfit:
         yield f"{text[0].upper()}{text[1:]}."
     if verdict.phrase is not None:
         risen = verdict.phrase
-        pays = "" if risen.pays is None else f"; with it the judge pays {risen.pays:+.2f}"
+        pays = (
+            ""
+            if risen.pays is None
+            else f"; the judge's score is higher by {risen.pays:.2f} with it"
+        )
         yield (
             f"Rose most: “{risen.text}”, from {risen.before:.0%} to {risen.after:.0%} of the "
             f"conversations{pays}."

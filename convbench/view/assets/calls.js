@@ -43,7 +43,7 @@ const json = (value) => h("pre", { class: "exact" }, typeof value === "string" ?
 
 function shown(all) {
   if (!all.length)
-    return h("p", { class: "none" }, "The run's journal says nothing of this turn: it was imported, pulled, or the journal was removed.");
+    return h("p", { class: "none" }, "The run's journal has no call of this turn: it was imported, pulled, or the journal was removed.");
   return all.map((call, number) =>
     h(
       "section",

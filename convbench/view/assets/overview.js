@@ -230,7 +230,7 @@ function runs(about) {
             ["Run", "Kind", "Task", "Protocol", "Mode", "Policy", "Made"].map((name) =>
               h("th", { scope: "col" }, name),
             ),
-            ["Talking", "Judging", "Total"].map((name) =>
+            ["Generation", "Judging", "Total"].map((name) =>
               h("th", { scope: "col", class: "num" }, name),
             ),
           ),

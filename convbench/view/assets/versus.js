@@ -30,7 +30,7 @@ function drawn(about, found) {
     h(
       "p",
       { class: "hint" },
-      "Paired: the same question, sample and temperature. Difference with its 95% interval by group; p by Holm over these rows. A number leads to its conversations.",
+      "Paired: the same question, sample and temperature. Difference with its 95% interval by group; p by Holm over these rows. Click a number to see its conversations.",
     ),
     !found.rows.length && h("p", { class: "empty" }, "No two of these runs share a question."),
     h("div", { class: "pairings" }, (first.length ? first : rest).map((row) => card(about, row))),

@@ -104,7 +104,7 @@ def test_the_report_takes_off_what_the_judge_overpays(tmp_path: Path) -> None:
     assert float(cells[1]) == pytest.approx(2, abs=0.15)  # the judge's
     low, high = (float(x) for x in cells[4].strip("\\[]").split(","))
     assert low <= 0 <= high  # people's
-    assert cells[5:] == ["own labels", "not told"]
+    assert cells[5:] == ["own labels", "undetermined"]
     assert "by Ann 120" in found
     assert "Label next:" in found
 
