@@ -31,7 +31,6 @@ from convbench.schema.task import Split
 from convbench.store.jsonl import disk_error, lines_with_offsets
 from convbench.store.keys import read_key_fields, superseded_ordinals
 from convbench.store.parts import WORTH, iter_streams, plain_size
-from convbench.store.scratch import scratch_path
 from convbench.store.shape import LONGEST, assert_single_keys, parse_object, parse_record
 from convbench.store.sidecars import FileIdentity, Sidecars, identify_file, write_rows
 
@@ -262,6 +261,8 @@ class Index(Generic[Row]):
         batches = chain([source.rows], iter(lambda: list(islice(more, HELD)), []))
         try:
             if self._folder is None:
+                from convbench.store.scratch import scratch_path  # short runs need none
+
                 self._folder = scratch_path()
                 weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
                 self._folder.mkdir(mode=0o700)

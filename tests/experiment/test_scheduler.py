@@ -181,6 +181,6 @@ def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(
     assert parts[judge].step.cell != parts[train].step.cell
     alone = [made[judge], made[train]]
     run_tasks(
-        [ScheduledTask(task.name, placements=task.places) for task in alone],
+        [ScheduledTask(task.name, placements=task.placements) for task in alone],
         Watch(alone, together=(0, 1)),
     )

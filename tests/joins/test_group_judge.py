@@ -53,8 +53,8 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
         (shown,) = judged(run, provider, dry_run=True).previews
         assert (shown.estimate.conversations, shown.estimate.calls) == (6, 2)
         found = judged(run, provider).summaries[0]
-        assert (found.jobs.done, found.failed, provider.stats.calls) == (6, 0, 2)
-        assert judged(run, provider).summaries[0].kept == 6
+        assert (found.jobs.done, found.failed_count, provider.stats.calls) == (6, 0, 2)
+        assert judged(run, provider).summaries[0].already_scored == 6
         assert provider.stats.calls == 2
         text = str(provider.requests[0]["messages"][1]["content"])
         assert text.count("\n</transcript-") == 3
@@ -79,10 +79,10 @@ def test_a_new_sample_has_its_question_judged_again_and_failures_are(tmp_path: P
     run = talks(tmp_path / "run")
     with Provider(Plan(), reply=lambda call: "Conversation 1\nOverall: 5\nSo.") as provider:
         found = judged(run, provider).summaries[0]
-        assert found.failed == 6
+        assert found.failed_count == 6
         assert provider.stats.calls == 2 * 3, "asked again with the complaint"
     with Provider(Plan(), reply=by_sample) as provider:
-        assert judged(run, provider).summaries[0].failed == 0
+        assert judged(run, provider).summaries[0].failed_count == 0
         assert provider.stats.calls == 2
     alone = talks(tmp_path / "alone", samples=1)
     with Provider(Plan(), reply=by_sample) as provider:
