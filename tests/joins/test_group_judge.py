@@ -88,7 +88,7 @@ def test_a_new_sample_has_its_question_judged_again_and_failures_are(tmp_path: P
     with Provider(Plan(), reply=by_sample) as provider:
         found = judged(alone, provider).summaries[0]
         assert provider.stats.calls == 0
-        assert "needs 2 to 16" in next(iter(found.failures))
+        assert "expected 2 to 16" in next(iter(found.failures))
 
 
 TEXT = "Conversation 1\nOverall: 7\nGood.\n\n**Conversation 2**\nOverall: 3\nWorse."
