@@ -37,8 +37,13 @@ def pinned_requirement(package: str) -> str:
 
 
 def install_arguments(name: str, origin: dict[str, Any]) -> str:
-    """Return the arguments of `pip install` for an extra. `origin` is a `direct_url.json` (PEP
-    610), empty if convbench came from an index."""
+    """Return the arguments of `pip install` for an extra, quoted for a shell.
+
+    `origin` is a `direct_url.json` (PEP 610) as pip writes it, empty if convbench came from an
+    index: `convbench[NAME]`. A folder gives `FOLDER[NAME]`, with `-e` if editable and `-c` with its
+    pins if it has them, version control `convbench[NAME] @ VCS+URL@COMMIT`, any other url
+    `convbench[NAME] @ URL`.
+    """
     url = str(origin.get("url", ""))
     folder = Path(unquote(urlsplit(url).path))
     if "dir_info" in origin:

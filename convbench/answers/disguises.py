@@ -267,8 +267,11 @@ def disguise_readings(text: str, depth: int = 2) -> Iterator[DisguiseReading]:
 
 
 def secret_runs(secret: str, known: str = "") -> frozenset[str]:
-    """Return the runs of letters that reveal a hidden text in a disguise; none for a text that is
-    too short, and none that occur in `known`."""
+    """Return the pieces of a hidden text whose occurrence in a disguise gives it away.
+
+    They are all its runs of 24 letters and digits, in lower case and unmasked, or the whole text if
+    it has 12 to 23; none if it has fewer. Those that occur in `known` are left out.
+    """
     secret_letters, shown = only_letters(unmask_text(secret)), only_letters(unmask_text(known))
     size = min(RUN, len(secret_letters))
     if size < SHORTEST_SECRET:

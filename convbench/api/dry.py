@@ -31,7 +31,8 @@ def dry_training(lines: Sequence[str]) -> DryRun:
 
 
 def sum_dry_runs(dry_runs: Iterable[DryRun]) -> DryRun:
-    """Return the sum of several dry runs; dollars are None if one of them is."""
+    """Return the sum of several dry runs: messages joined; calls, tokens and dollars added. Dollars
+    are None if one of them is; `lines` are dropped."""
     parts = list(dry_runs)
     dollars = [part.dollars for part in parts]
     return DryRun(

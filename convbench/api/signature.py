@@ -26,7 +26,8 @@ def name_of(option: FlatOption) -> str:
 
 
 def keyword_options(options: type[Any], *without: str) -> list[FlatOption]:
-    """Return the options that are keywords in Python, but those named in `without`."""
+    """Return the options that are keywords in Python: those in the class's ORDER first, the others
+    as declared. `without` names keywords, with underscores, to leave out."""
     return [
         option
         for option in flat_options(options)

@@ -44,7 +44,8 @@ def users_file() -> Path:
 
 
 def has_file() -> bool:
-    """Return True if there is a file of defaults to read."""
+    """Return True if the user's `convbench/config.toml` or `./convbench.toml` exists, be it a
+    folder or a dangling link. False if CONVBENCH_CONFIG is `off`."""
     return os.environ.get(SWITCH) != "off" and any(map(os.path.lexists, (users_file(), HERE)))
 
 

@@ -129,7 +129,8 @@ def status(options: StatusOptions, context: RunContext) -> BatchesAnswer:
 
 
 def show_status(answer: BatchesAnswer) -> None:
-    """Print a run's shards and batches."""
+    """Print a run's shards and batches. Shards are one line of counts; batches are a table, a row
+    each. Without batches it prints `batches: none`, for a run with shards nothing."""
     shown: BatchesStatus = answer._source
     print_fact("run", quoted(answer.run))
     if (states := shown.shards) is not None:

@@ -133,7 +133,9 @@ def run_preflight(
 ) -> PreflightFindings:
     """Return the findings of checks of all that the steps need; nothing is sent or written.
 
-    Finished steps are not checked. Questions are read from their source, also from the Hub.
+    A ConvbenchError of a check is a finding; one of loading the specs' plugins is raised. Finished
+    steps are not checked; the devices of `options` are, even without steps. Questions are read from
+    their source, also from the Hub.
     """
     findings = PreflightFindings()
     load_plugins(options.specs)

@@ -66,11 +66,13 @@ def fence_transcript(
     reasoning: bool = False,
     about: str = ABOUT + ABOUT_SET,
 ) -> tuple[str, str]:
-    """Return the transcript between its marks, in two parts.
+    """Return the transcript in two parts, each with spoken turns between marks of its own.
 
-    The first has the `opening` turns, which all samples of a question share: its nonce is drawn
-    from their text, so that prompts have a common prefix and can be cached. The second has the
-    rest; `key` names the call. With `reasoning` the reasoning of a separate channel is shown too.
+    The first is `about` and the `opening` turns, only `about` if none of them speaks. All samples
+    of a question share it, as its nonce is drawn from its text, so that prompts have a common
+    prefix and can be cached. The second has the rest; its nonce is drawn from the conversation's
+    seed and text and `key`, which names the call. With `reasoning` the reasoning of a separate
+    channel is shown too.
     """
     first = list(_iter_spoken(conversation.turns[:opening], reasoning))
     rest = list(_iter_spoken(conversation.turns[opening:], reasoning))

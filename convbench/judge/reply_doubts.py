@@ -155,10 +155,12 @@ _DIRECTION = re.compile(
 
 
 def other_scale(sentence: Sentence, limits: Limits, scores: Floats = None, *, surely: bool) -> bool:
-    """Return whether a sentence names another scale than these, or a reversed one.
+    """Return whether a sentence names another scale than `limits`, or a reversed one.
 
-    `surely` skips the check that it names a scale at all. A sentence around all scores gets
-    `scores`; then a number about them that is neither a score nor an end of a scale counts too.
+    Words suffice for a reversed scale. Ends and numbers, and words such as `percent`, are looked at
+    only if it names a scale, `surely` is set, or it names an end and `scores` are given. A sentence
+    around all scores gets `scores`; then a number about them that is neither a score nor an end of
+    a scale counts too.
     """
     text, ends, around = sentence.text, _END.findall(sentence.text), scores is not None
     if _TURNED.search(text) or (around and _DIRECTION.search(text)):

@@ -145,8 +145,8 @@ def as_run_asked(run: Run, judge: Judge) -> Judge:
 
 
 def unquoted_warnings(judges: Iterable[Judge]) -> list[str]:
-    """Return a warning for each judge whose prompt has unquoted texts of others: question and
-    options, or answers to grade."""
+    """Return a warning for each judge whose prompt has unquoted texts of others. First those with
+    `fence: nonce` (question, options, hidden texts), then those that grade unquoted answers."""
     return [
         f"{judge.name}: its prompt has question, options and hidden texts unquoted (fence: "
         f"{judge.spec.fence}), like the verdicts in the run; to score everything again with quoted "

@@ -94,7 +94,8 @@ MOST_ROWS = 10_000_000
 
 
 def flagged_train(run: Run) -> frozenset[str]:
-    """Return the ids of the train split's flagged conversations."""
+    """Return the ids of the train split's conversations that have a flag that counts. Form findings
+    on the policy do not."""
     return frozenset(
         conversation.conversation_id
         for conversation in run.conversations()

@@ -300,9 +300,13 @@ def rank_of(launch: LaunchSpec) -> int:
 def launch_command(
     launch: LaunchSpec, script: Path, recipe: Path, fit: Fit, gpus: int, port: int | None = None
 ) -> list[str]:
-    """Return the command that starts a trainer script. For accelerate, write its configuration next
-    to the recipe, in a file for each machine's rank. `port` is the default port of its processes on
-    one machine: two concurrent trainings need two."""
+    """Return the command that starts a trainer script.
+
+    It is Python alone, or `accelerate launch` if `launch.accelerate` is set; its configuration is
+    then written next to the recipe, to `accelerate.yaml`, or `accelerate-RANK.yaml` on a later
+    machine. With `gpus` above 0 precision `auto` is bf16. `port` is used on one machine, unless
+    `launch` names one: two concurrent trainings need two.
+    """
     tail = [str(script), "--recipe", str(recipe)]
     if launch.accelerate is None:
         return [sys.executable, *tail]
@@ -334,7 +338,11 @@ def worker_environment(
 
 
 def quiet_environment(gpus: int) -> dict[str, str]:
-    """Return environment variables that keep libraries from writing messages to stdout."""
+    """Return environment variables for a trainer's process; `os.environ` is not changed.
+
+    Its output is unbuffered and tokenizers start no threads. Without GPUs `DS_ACCELERATOR` is `cpu`
+    unless it is set already, so that DeepSpeed writes nothing to stdout.
+    """
     settings = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
     if gpus == 0 and "DS_ACCELERATOR" not in os.environ:
         settings["DS_ACCELERATOR"] = "cpu"

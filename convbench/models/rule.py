@@ -53,8 +53,12 @@ class RuleModel(Model):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the rule's answer. An exception of the rule becomes a FatalModelError that fails
-        this conversation only."""
+        """Return the rule's answer as a completion: 0 dollars, token counts None.
+
+        A ConvbenchError of the rule passes unchanged; any other exception becomes a FatalModelError
+        that fails this conversation only. An answer that is neither text nor message parts raises
+        one that stops the run. `sampling` and `key` are not used.
+        """
         try:
             extra = {"media": self._media} if _takes_media(self._rule) else {}
             call = partial(self._rule, list(messages), self._example or {}, **extra)

@@ -148,8 +148,12 @@ def own_sampling(location: str | None, *, fetch: bool = False) -> dict[str, floa
 
 
 def policy_weights(manifest: RunManifest) -> str:
-    """Return the location of the weights of a run's policy: a path, a Hub id or a reference. Raises
-    TrainError if it is unknown."""
+    """Return where the weights of a run's policy are.
+
+    That is the `weights` that the cast records (a path or Hub id), else its model reference,
+    unresolved: `local:PATH`, or `vllm:ID` of a shipped model. Raises TrainError for any other
+    model.
+    """
     return member_weights(manifest.cast[manifest.protocol.policy], f"run {manifest.id}")
 
 

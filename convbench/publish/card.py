@@ -308,7 +308,8 @@ def _estimate_count(mean: Estimate | None) -> int:
 
 
 def mean_text(mean: Estimate | None, digits: int = 4) -> str:
-    """Return a mean ± its standard error as text; `-` for None."""
+    """Return a mean ± its standard error as text, both with `digits` decimals. `-` for None; the
+    mean alone if its error is None."""
     if mean is None:
         return "-"
     error = "" if mean.error is None else f" ± {mean.error:.{digits}f}"

@@ -100,7 +100,12 @@ def front_matter(
     *,
     adapter: bool,
 ) -> dict[str, Any]:
-    """Return the metadata that the Hub reads."""
+    """Return the model card's metadata that the Hub reads.
+
+    `library_name` is always transformers; an adapter has the tag `peft`. Without a Hub id as `base`
+    `base_model` and `base_model_relation` (`adapter` or `finetune`) are left out, without datasets
+    `datasets`.
+    """
     front: dict[str, Any] = {"license": "apache-2.0"}
     if base not in SHIPPED_REFS:
         front = {"license": "other", "license_name": "of-the-base-model"}

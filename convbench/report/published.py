@@ -276,8 +276,11 @@ def few_shot_table() -> ReferenceTable:
 
 
 def reference_of(protocol: str, model: str = "") -> ReferenceTable | None:
-    """Return another paper's table for runs of this protocol, whose trained policy is this model;
-    None if there is none."""
+    """Return another paper's table to set beside runs of this protocol; None if there is none.
+
+    Protocols are known by how their names begin. `model` matters for `collaboration…` only: the
+    table has the 70B policy's results if it is that one, else the 8B policy's.
+    """
     if protocol.startswith("collaboration"):
         return colbench_table(model)
     if protocol == "self-edit-few-shot":

@@ -359,7 +359,11 @@ def trained_by(policy: Policy) -> str | None:
 def decide_policy(
     base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]
 ) -> PolicyVerdict:
-    """Return the verdict on a policy that this judge trained. `judges` are the section's judges."""
+    """Return the verdict on a policy that this judge trained. `judges` are the section's judges.
+
+    Evidence is people's labels, fit judges of other families, and accuracy; where there are usable
+    labels, they alone decide. Undecided without evidence, or if `judge` scored no pair.
+    """
     spec = judge_spec((base, policy), judge)
     metric = spec.headline_metric if spec is not None else "overall"
     gain = _judge_gain(base, policy, judge, metric)

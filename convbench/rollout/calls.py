@@ -101,9 +101,11 @@ def raise_stop(jobs: Summary) -> None:
 def check_outcome(
     jobs: Summary, options: CallOptions, what: str, failures: Mapping[str, int] | None = None
 ) -> str | None:
-    """Raise what stopped the jobs early, or RunError if too many failed; return a line about the
-    failures if there were fewer, else None. `what` names the jobs' results, `failures` counts
-    messages."""
+    """Raise what stopped the jobs early, or RunError if failures reach `options.fail_on`, a count
+    or a share of those tried. Else return a line about the failures, None without any.
+
+    `what` names the jobs' results; the first message in `failures` is quoted as an example.
+    """
     raise_stop(jobs)
     if not jobs.failed:
         return None

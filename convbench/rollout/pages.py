@@ -39,7 +39,12 @@ async def screens(
 
 
 async def structure(messages: list[Message], example: Mapping[str, Any]) -> str:
-    """Return a text of what is visible on both pages, for a human played by a text-only model."""
+    """Return a text of what is visible on both pages, for a human played by a text-only model.
+
+    First the agent's page, the last complete one in the messages of role `user`, or a line that
+    there is none or that it cannot be shown; then the goal, `example["reference"]`. One line a box:
+    kind, tag, words, position.
+    """
     goal = visible_text((await shoot(str(example["reference"]))).boxes)
     shot, words = await _agent_page(messages)
     first = words if shot is None else f"{words}\n{visible_text(shot.boxes)}"

@@ -270,7 +270,8 @@ def _sent_options(state: PlayState) -> dict[str, Sent]:
 
 
 def failed_conversation(job: Rollout, run: RunManifest, error: Exception) -> Conversation:
-    """Return the record of an attempt that failed outside the models."""
+    """Return the record of an attempt that failed outside the models. `failure` has the error's
+    kind and one line without keys and paths; there are no turns and no `stop`."""
     return _conversation_record(job, run, None, Failure.from_error(error))
 
 

@@ -91,7 +91,11 @@ def _speakers_json(speakers: Mapping[str, Speaker]) -> dict[str, object]:
 
 
 def with_recorded_tools(protocol: ProtocolSpec, began: ProtocolSpec) -> ProtocolSpec:
-    """Return a protocol with what its servers offered when its run began."""
+    """Return the protocol with the server tools of `began`, its state when its run began, added.
+
+    A speaker gets those whose names it lacks, if `began` has it with the same `tool_servers`; other
+    speakers are unchanged.
+    """
     speakers = {
         name: speaker.model_copy(update={"tools": (*speaker.tools, *_server_tools(speaker, old))})
         if (old := began.speakers.get(name)) and old.tool_servers == speaker.tool_servers

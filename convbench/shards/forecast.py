@@ -164,7 +164,8 @@ def makespan(
 
 
 def earlier_runs() -> list[Run]:
-    """Return the runs in `runs`, newest first, or none if they cannot be read."""
+    """Return the runs in `runs`, newest first; an empty list without the folder, or if one run
+    cannot be opened. Raises PermissionError if the folder cannot be listed."""
     try:
         return all_runs()[::-1]
     except ConvbenchError:

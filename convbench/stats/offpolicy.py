@@ -217,9 +217,10 @@ def measure_overlap(draws: Sequence[LoggedReward]) -> LogOverlap:
 def pareto_shape(values: Sequence[float]) -> float | None:
     """Return the shape k of the generalised Pareto distribution fitted to the largest values.
 
-    Of n values the min(n / 5, 3 sqrt(n)) largest are fitted (Vehtari et al. 2024), by the method of
-    Zhang and Stephens (2009), with a weakly informative prior of 10 values at 0.5. None if these
-    are fewer than 5, or all equal.
+    Of n values the ceil(min(n / 5, 3 sqrt(n))) largest are fitted (Vehtari et al. 2024), as
+    excesses over the next value, by the method of Zhang and Stephens (2009), with a weakly
+    informative prior of 10 values at 0.5. None below 21 values, or if their lower quartile does not
+    exceed that next value.
     """
     ordered = sorted(values)
     m = math.ceil(min(len(ordered) / 5, 3 * math.sqrt(len(ordered))))

@@ -149,8 +149,11 @@ def lines_with_offsets(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def read_records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of every complete line. Raises RunError naming the line if it holds
-    none, or if one of the fields `texts` is missing or no text."""
+    """Yield the JSON object of every complete line; nothing if there is no file.
+
+    Empty lines and a torn last one are skipped. Raises RunError naming the line if it holds no
+    object, or if one of the fields `texts` is missing or no text.
+    """
     for number, line in numbered_lines(path):
         yield parse_object(f"{path}:{number}", line, texts)
 

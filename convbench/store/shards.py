@@ -302,7 +302,8 @@ def is_shard_folder(folder: Path) -> bool:
 
 
 def is_superseded(folder: Path) -> bool:
-    """Return True if a folder is a shard's and a later attempt has copied its records."""
+    """Return True if a folder is named as a shard's attempt and its parent holds a later attempt at
+    that shard. The folder itself need not exist. Raises RunError if the parent cannot be read."""
     if not is_shard_folder(folder):
         return False
     index, number = map(int, folder.name.split("."))

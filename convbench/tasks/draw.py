@@ -80,7 +80,8 @@ def single_group_warning(examples: Iterable[Example]) -> str | None:
 
 
 def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test") -> None:
-    """Raise DataError if there is no question of the split that is to be evaluated."""
+    """Raise DataError if the split that is to be evaluated has no question. `all` needs one in any
+    split; a split that `count` lacks has 0."""
     if not any(count.get(name) for name in ORDER if split in ("all", name)):
         raise DataError(
             f"{what}: found no question of split {split} ({format_counts(count)}); expected some "

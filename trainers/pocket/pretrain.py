@@ -87,8 +87,10 @@ def chat_row(tok: PreTrainedTokenizerFast, messages: list[dict[str, str]]) -> Ro
 def accumulate_gradient(model: LlamaForCausalLM, rows: list[Row], pad: int) -> float:
     """Add the gradient of the mean cross-entropy over the rows' counted tokens; return that mean.
 
-    Rows of similar length go through the model together, which saves padding. The mean is over all
-    rows at once: a mean of each group would give tokens of short rows more weight.
+    It is in nats a token; at least one row must have a counted token after its first, else mean and
+    gradients are NaN. Rows of similar length go through the model together, which saves padding.
+    The mean is over all rows at once: a mean of each group would give tokens of short rows more
+    weight.
     """
     rows = sorted(rows, key=lambda row: len(row[0]))
     counted = sum(sum(counts[1:]) for _, counts in rows)

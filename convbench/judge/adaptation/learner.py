@@ -325,7 +325,8 @@ class Learner(BaseLearner):
     def draw_reply(
         self, messages: Sequence[Message], most: int, temperature: float, seed: int
     ) -> str:
-        """Return a sampled reply of the policy, the same for the same seed."""
+        """Return a sampled reply of the policy, the same for the same seed. `most` is in tokens,
+        cut to the model's context; `temperature` must be above 0; top_p is 0.95."""
         import torch
 
         device = self.model.device

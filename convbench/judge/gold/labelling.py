@@ -104,7 +104,8 @@ class LabelQueue:
         return rows
 
     def form_fields(self, draw: GoldDraw) -> list[dict[str, Any]]:
-        """Return the form of a draw: the metrics to score."""
+        """Return a dict for each metric that a draw's rubric asks people to score. Keys: `name`,
+        `label`, `about`, `lowest`, `highest`, `needed`, `weight`."""
         return form_metrics(self.draw_rubric(draw))
 
     def draw_rubric(self, draw: GoldDraw) -> JudgeSpec:

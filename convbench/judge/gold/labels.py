@@ -84,7 +84,11 @@ def judge_rubric(run: Run, fingerprint: str) -> JudgeSpec:
 
 
 def form_metrics(spec: JudgeSpec) -> list[dict[str, Any]]:
-    """Return the judge's metrics with their ranges, as the fields of a form."""
+    """Return a dict for each metric that people score by this judge.
+
+    Keys: `name`, `label`, `about`, `lowest`, `highest`, `needed`, `weight`. Optional metrics are
+    left out; if none is left, there is one, named as the reward's metric.
+    """
     people = label_judge(spec)
     if not people.metrics:  # imported rewards, or a function that names none
         metric = Metric(name=spec.reward.metric, label=spec.reward.metric.capitalize())

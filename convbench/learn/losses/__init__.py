@@ -48,7 +48,11 @@ class Objective:
 
 
 def describe_loss(settings: Loss) -> str:
-    """Return a line that says what is minimised."""
+    """Return a line that says what is minimised, such as `loss nll`.
+
+    It has the loss's name and those of its own fields that are not at their defaults, then the
+    anchor with its weight, and where log pi_0 comes from if it is needed.
+    """
     default, module = Loss(), _load_module(settings.name)
     own = [
         f"{name} {getattr(settings, name)}"

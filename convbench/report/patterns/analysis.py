@@ -152,8 +152,9 @@ def word_frequencies(responses: Sequence[Response]) -> dict[str, dict[str, float
 def is_common(shares: Sequence[float]) -> bool:
     """Return True if a word with these frequencies, one a policy, is common by frequency.
 
-    The largest over the smallest is at most 1.2. Of two policies their ratio then lies in Appendix
-    E's [0.8, 1.2] whichever is named first; one of 0.8 would be 1.25 the other way round.
+    The largest is at least 0.01, the smallest above 0, and the largest over the smallest at most
+    1.2. Of two policies their ratio then lies in Appendix E's [0.8, 1.2] whichever is named first;
+    one of 0.8 would be 1.25 the other way round.
     """
     if max(shares) < FREQUENCY or min(shares) == 0:
         return False

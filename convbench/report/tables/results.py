@@ -402,8 +402,11 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of the reward of the best of N by credit; None if no question has two
-    conversations with credit and reward."""
+    """Return the table of a judge's expected reward of the best of N conversations by credit.
+
+    N is 1, 2, 4, … 64, as far as a question has so many; the best is picked by credit, and by an
+    oracle. None without a judge, or if no question has two conversations with credit and reward.
+    """
     if judge is None:
         return None
     lines = [
