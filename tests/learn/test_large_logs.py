@@ -133,7 +133,7 @@ def test_pairs_of_a_large_log_take_few_bytes(tmp_path: Path) -> None:
         found = sort_conversations(files.with_rewards(one, one.sample, ()) for one in rows)
         couples, _, ties = best_and_worst(Selection(run, "rules", found), Pairing())
         assert (len(couples), ties.tasks) == (count // 2, count // 2)
-        items = LazyPairs(lambda better, worse, *places: (better.reward, *byte_offsets))  # type: ignore[arg-type,return-value]
+        items = LazyPairs(lambda better, worse, *at: (better.reward, *at))  # type: ignore[arg-type,return-value]
         items.positions += ((*couple, 1, 1, 0) for couple in couples)
         assert items[-1] == (1.0, 1, 1, 0)
 
