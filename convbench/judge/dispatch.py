@@ -1,4 +1,12 @@
-"""Score one conversation by one judge."""
+"""Score one conversation, or each of its turns, by one judge.
+
+Score every policy turn (`per: turn`), each with the conversation up to it.
+
+A turn is judged as a conversation that ends with it, by the same kind of judge, with the same
+prompt and the same strict reader: section E.3 of Mukherjee et al. (NeurIPS 2025) asks about a
+conversation "up to this point". A turn without a score makes the verdict a failure that holds the
+other turns' scores; judging again asks for the missing ones alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conversations of a run that a judge has not scored yet."""
+"""Have judges score a run: what is pending, one judge after another, and the result of `judge`."""
 
 from __future__ import annotations
 

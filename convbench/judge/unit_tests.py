@@ -8,6 +8,11 @@ task whose reference returns what cannot be compared completely is unsupported, 
 of its own and no score. The paper's checker runs code in function scope, where helper functions,
 recursion and imports fail; this one does not. `args.checker: paper` does as the paper's: code in
 function scope, classes equal by name, nothing passes if either side raises.
+
+Scores of constant answers on a task's tests: a floor for the scores of real answers.
+
+Each constant is run on the same tests in the same kind of sandbox as an answer: every function
+that a test calls is replaced by one that takes any arguments and returns the constant.
 """
 
 from __future__ import annotations

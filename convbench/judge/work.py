@@ -1,4 +1,4 @@
-"""The interface to judge kinds: the run to judge, and the tools that a kind opens for it."""
+"""The interface to judge kinds: the case to score, the run it is of, and the tools a kind opens."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Credit turns by a trained critic: equation (3) on every turn of logged conversations.
+"""Credit the policy's turns of a run, by a critic's checkpoint or by branches.
 
-Zhou et al. 2025 (SWEET-RL). Imports torch only when it scores.
+By a critic: equation (3) of Zhou et al. 2025 (SWEET-RL) on every turn; torch is imported only when
+it scores. By branches: Monte-Carlo values. The credit is stored with the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Select the conversations that train: judged ones of split train, each with one reward."""
+"""Select the conversations that train: judged ones of split train, each with one reward.
+
+Conversations that a fidelity check flagged: dropped from training by default.
+
+A flag says that a speaker broke its role: a teacher gave the answer away, a human quoted the
+hidden reference. The reward of such a conversation does not measure what the policy did.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the closed world from a seed: one value for every (name, property)."""
+"""The closed world: its words, and one value for every (name, property), made from a seed."""
 
 from __future__ import annotations
 

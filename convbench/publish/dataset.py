@@ -1,4 +1,6 @@
-"""Conversations as session traces, which the Hub's viewer shows turn by turn.
+"""Make the folder of a published set: tables, traces, specs, card; then send it.
+
+Conversations as session traces, which the Hub's viewer shows turn by turn.
 
 Source: the Hub's documentation, "Session Traces Format" (huggingface.co/docs/hub/
 session-traces-format): a JSONL file a session, a header, then one message a line. The Hub renders

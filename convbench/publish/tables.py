@@ -1,7 +1,7 @@
-"""Split a run into portions that fit in memory, ordered by id.
+"""Write a run's Parquet tables in portions that fit in memory, ordered by id.
 
-Records in the order of their ids are scattered over compressed parts. Copying them once is cheaper
-than seeking to each where the index says it is.
+Records in the order of their ids are scattered over compressed parts. Copying them once is
+cheaper than seeking to each where the index says it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A report as Markdown: GitHub tables, best bold, second underlined."""
+"""Write a report's document as Markdown or HTML, and its files with their pictures."""
 
 from __future__ import annotations
 

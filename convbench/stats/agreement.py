@@ -1,5 +1,10 @@
 """Agreement between judges: Krippendorff's alpha, weighted kappa, rank correlations, and how many
 independent judges a panel is worth.
+
+Kendall's rank correlation of two orders, with an exact p and a bootstrap interval.
+
+tau-b (Kendall 1945), which allows ties: (C - D) / sqrt((n0 - n1)(n0 - n2)), C concordant and D
+discordant of the n0 = n(n-1)/2 pairs, n1 and n2 the pairs that are tied in one and in the other.
 """
 
 from __future__ import annotations

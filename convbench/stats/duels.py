@@ -1,4 +1,17 @@
-"""Duels of two policies: win rate, position bias, and anytime-valid intervals by betting."""
+"""Duels of two policies: win rate, position bias, and anytime-valid intervals by betting.
+
+Bradley-Terry strengths of several policies from duels, with an optional length covariate.
+
+The odds of policy i against j are exp(s_i - s_j + b x): s are strengths, the first policy's being
+0, and x is a covariate, here how much longer i's answer is (style control as for Arena-Hard, Li
+et al., arXiv 2406.11939). A duel's value from 0 to 1 is a fraction of a win, a tie one half; the
+likelihood is that of a logistic regression, maximised by Newton's method (Bradley and Terry 1952;
+for covariates Springall 1973). At x = 0 the strengths are those at equal length.
+
+Errors come from a bootstrap of groups with all their duels. Intervals of the strengths are
+simultaneous: the quantile of the largest studentised deviation over all policies replaces that of
+one (Romano and Wolf 2005), widened by the ratio of Student's t to the normal for so few groups.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,12 @@
 """Means with their standard errors, paired differences, McNemar's test, Holm's correction, shares,
 and Student's t from its definition.
+
+Jackknife over groups, for statistics that are functions of sums.
+
+A statistic of additive moments (counts, sums, sums of products) is computed without each group in
+turn; its variance is (G - 1) / G times the squared deviations from their mean (Efron and
+Tibshirani 1993, section 11.5; for regressions this is CR3 clustering but for the centre).
+Intervals use Student's t with G - 1 degrees of freedom.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read and change the tags and the note that a user gives a run."""
+"""Small records beside a run: tags and the user's note, credit of turns, comparisons."""
 
 from __future__ import annotations
 

@@ -1,7 +1,13 @@
-"""The views of one test: demonstrations left out, reordered, and all grids transformed.
+"""The views of one test (demonstrations left out, reordered, grids transformed), and the vote over
+their answers.
 
-Zweiger et al. 2025 (SEAL), few-shot learning, after Akyürek et al.: every leave-1-out subset of the
-demonstrations, in its own and two other orders, in each of six transformations of the grids.
+Zweiger et al. 2025 (SEAL), few-shot learning, after Akyürek et al.: every leave-1-out subset of
+the demonstrations, in its own and two other orders, in each of six transformations of the grids.
+
+Vote over the answers to all views for two attempts.
+
+Akyürek et al. (test-time training on ARC), as Zweiger et al. 2025 (SEAL) use it: a vote within
+each kind of view, then one across kinds. The result does not depend on the order of the answers.
 """
 
 from __future__ import annotations

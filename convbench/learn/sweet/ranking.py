@@ -1,4 +1,9 @@
-"""Score the candidates of a turn by the critic against its reference (SWEET-RL, stage 2)."""
+"""Score the candidates of a turn by the critic against its reference (SWEET-RL, stage 2).
+
+Get log-probabilities of candidates from vLLM servers on this machine.
+
+One serves the critic (`vllm serve CHECKPOINT/critic`), one the reference (`vllm serve BASE`).
+"""
 
 from __future__ import annotations
 

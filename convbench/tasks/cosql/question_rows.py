@@ -1,4 +1,8 @@
-"""Which rows of CoSQL are questions that stand alone, and which dialogue each belongs to."""
+"""Which rows of CoSQL are questions that stand alone, and which dialogue each belongs to.
+
+Detect right queries that take the wrong end: the question asks for the least and the query takes
+the most, or the other way round.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Words of questions and queries, and how many they share."""
+"""Surface features of questions and queries: shared words, sorts of columns, and how likely an
+option looks alone.
+
+How plausible a query looks by itself, to somebody who knows what is usually asked: question and
+tables are not read, only whether a query does what hardly anybody asks for (sums
+keys, orders by a code), compares texts that are given by name, lists a name, and shares words
+with the other queries.
+"""
 
 from __future__ import annotations
 
