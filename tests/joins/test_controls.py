@@ -62,7 +62,9 @@ def test_a_judge_that_likes_length_is_unfit_wherever_it_is_read(provider: Provid
     both = ("--judge", "hosted_vllm/long", "--judge", "hosted_vllm/fair")
     done = convbench(Path(), "judge", *both, "--controls")
     assert done.code == 0, done.out + done.err
-    assert "judge hosted_vllm/long is unfit: padded answers score" in " ".join(done.err.split())
+    assert "judge hosted_vllm/long is unfit: padded answers have a mean score" in " ".join(
+        done.err.split()
+    )
     assert "fair is unfit: padded" not in " ".join(done.err.split())
     run = Run.open(Path("runs/one"))
     marks = {v.judge: v.fingerprint for v in run.verdicts()}

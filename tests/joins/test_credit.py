@@ -125,7 +125,9 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     run = branched(tmp_path / "run")
-    with pytest.raises(RunError, match="found credit by none; expected one source; give some"):
+    with pytest.raises(
+        RunError, match="found credit by none; expected one source; run convbench credit first"
+    ):
         turn_advantages(run)
     with pytest.raises(TrainError, match="found no critic; expected the checkpoint folder"):
         credit_turns(run, str(tmp_path))

@@ -174,7 +174,7 @@ def test_a_run_that_was_begun_without_is_not_resumed_with(tmp_path: Path) -> Non
     path = tmp_path / "run"
     build_or_resume(BuildOptions("demo", tasks=1, model="scripted:policy", run=path, calls=QUIET))
     assert not (path / FILE).exists(), "nothing where nothing was asked for"
-    with pytest.raises(RunError, match=r"begun without.*make a new run"):
+    with pytest.raises(RunError, match=r"started without it.*start a new run"):
         build_or_resume(BuildOptions(run=path, logprobs=True, calls=QUIET))
 
 

@@ -51,7 +51,7 @@ def test_it_is_stopped_after_ten_in_a_row(run: Path, spec: str, more: dict[str, 
         options = JudgeOptions((f"{spec}@openai/mute-{len(more)}",), run, calls=calls, **more)
         (judged,) = judge_run(options).summaries
         asked = server.stats.calls
-    assert str(judged.jobs.stopped).startswith(f"{MOST} results in a row could not be read")
+    assert str(judged.jobs.stopped).startswith(f"{MOST} results in a row could not be parsed")
     assert "no readable reply in 3 attempts" in str(judged.jobs.stopped)
     assert MOST * ASKS <= asked <= (MOST + CALLS) * ASKS
     assert judged.failed_count >= MOST

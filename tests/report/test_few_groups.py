@@ -35,14 +35,14 @@ def build(typist: Typist, groups: int) -> str:
 
 
 def test_two_groups_in_all_are_said_to_leave_no_error(typist: Typist) -> None:
-    assert "note: the 4 test questions are of one group" in build(typist, 2)
+    assert "note: all 4 test questions are in one group" in build(typist, 2)
     report = typist("report", "runs/a").out
     assert "No error is given where conversations (12) are of one group" in report
     assert "±" not in report.partition("No error")[0].partition("Base")[2].splitlines()[0]
 
 
 def test_more_groups_are_nothing_to_speak_of(typist: Typist) -> None:
-    assert "of one group" not in build(typist, 4)
+    assert "in one group" not in build(typist, 4)
     assert "No error is given" not in typist("report", "runs/a").out
 
 

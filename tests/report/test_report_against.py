@@ -58,7 +58,7 @@ def test_another_baseline_takes_bases_place(run: Path) -> None:
     assert found == {"echo": "+0.2500", "Base": "-0.2500"}
     made = create_report(ReportOptions(runs=(run,), baseline="other")).document
     (table,) = [t for part in made.parts for t in part.tables if t.label == "by-temperature"]
-    assert "only other right" in [column.head for column in table.columns]
+    assert "losses to other" in [column.head for column in table.columns]
 
 
 @pytest.mark.parametrize("option", ["baseline", "against"])

@@ -360,7 +360,10 @@ def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
         create_report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
     )
     assert "SWiFt: undecided" in found
-    assert "Does not count as evidence: judge other is unfit: padded answers score 9.50" in found
+    assert (
+        "Does not count as evidence: judge other is unfit: padded answers have a mean score of 9.50"
+        in found
+    )
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_something_else_in_the_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("mine")
     done = convbench(tmp_path, "build", "demo", "--model", "scripted:policy", "--run", "run")
-    assert "no run" in done.error
+    assert "is not a run" in done.error
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.tex"]
 
 

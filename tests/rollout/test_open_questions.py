@@ -137,7 +137,7 @@ def test_a_template_that_asks_whether_there_are_choices_is_fine() -> None:
         if fine:
             refuse_absent_choices(arc, spec, "standard", none)
         else:
-            with pytest.raises(SpecError, match="step question speaks of"):
+            with pytest.raises(SpecError, match="step question uses"):
                 refuse_absent_choices(arc, spec, "standard", none)
 
 

@@ -92,7 +92,7 @@ def test_a_browser_whose_child_holds_its_pipes_is_seen_to_have_ended(
     """Its driver does not see it, for nothing was closed."""
     monkeypatch.setattr(chromium, "ways", lambda: [BARE])
     line, seconds = refused(monkeypatch, stand_in(tmp_path, "opening a tab", child_s=100))
-    assert f"Chromium ended while opening its first tab, saying: {WORDS}" in line
+    assert f"Chromium ended while opening its first tab, its last output: {WORDS}" in line
     assert seconds < 100
 
 

@@ -162,7 +162,7 @@ def test_answers_in_a_batch_are_answers_alone(learner: Learner) -> None:
     ("change", "why"),
     [
         ({"learning_rate": 1e30}, "diverged"),
-        ({"max_steps": 3}, "asks for 6 steps; the limit is 3"),
+        ({"max_steps": 3}, "needs 6 steps; the limit is 3"),
         ({"max_seconds": 1e-9}, "took longer than 1e-09 s"),
     ],
 )
