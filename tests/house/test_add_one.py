@@ -37,15 +37,16 @@ SPECS = {"specs/judges/brevity.yaml": "title: few words\nkind: brevity\n"}
 EDITS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "judge kind": {
         "convbench/schema/judge_kinds.py": [
-            ('    "human": Kind(',
-             '    "brevity": Kind("convbench.judge.brevity"),\n    "human": Kind('),
+            ('    "human": JudgeKindInfo(',
+             '    "brevity": JudgeKindInfo("convbench.judge.brevity"),\n'
+             '    "human": JudgeKindInfo('),
         ],
     },
     "command": {
         "convbench/commands/_words.py": [
             ('    "Runs": {\n',
              '    "Runs": {\n'
-             '        "count": Entry("count", "Count the conversations of a run."),\n'),
+             '        "count": CommandEntry("count", "Count the conversations of a run."),\n'),
         ],
     },
     "provider": {
@@ -54,7 +55,8 @@ EDITS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "export format": {
         "convbench/formats/export.py": [
             ('"ms-swift"]', '"ms-swift", "bare"]'),
-            ('    "sharegpt": Format(', '    "bare": Format(_bare),\n    "sharegpt": Format('),
+            ('    "sharegpt": ExportFormat(',
+             '    "bare": ExportFormat(_bare_line),\n    "sharegpt": ExportFormat('),
         ],
         "convbench/commands/export.py": [('"ms-swift"]', '"ms-swift", "bare"]')],
     },

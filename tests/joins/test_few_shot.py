@@ -86,7 +86,7 @@ def test_every_right_edit_is_learnt_and_no_other(done: tuple[Run, str]) -> None:
 
 def test_the_report_tells_success_choices_and_the_paper(done: tuple[Run, str]) -> None:
     run, text = done
-    assert "best of them is chance" not in text, "a try that is right or wrong has no finer grade"
+    assert "best one is chosen" not in text, "a try that is right or wrong has no finer grade"
     text = render_markdown(create_report(ReportOptions(runs=(run.path,), paper=True)).document)
     assert "Success after self-edits" in text
     assert "best known settings (oracle)" in text

@@ -15,7 +15,7 @@ class OneByOne:
         self.notes: list[str] = []
         self._job, self._waiting = job, list(job.indices)
 
-    def alive(self) -> int:
+    def poll_shards(self) -> int:
         """Do the next shard; return how many are left."""
         if self._waiting:
             line = [
@@ -43,10 +43,10 @@ class OneByOneLauncher:
         """Return how many shards there are where nobody says."""
         return 1
 
-    def script(self, job: ShardJob) -> str:
+    def render_script(self, job: ShardJob) -> str:
         """Return what would be started."""
         return f"{job.count} shards, one by one\n"
 
-    def start(self, job: ShardJob) -> OneByOne:
+    def start_shards(self, job: ShardJob) -> OneByOne:
         """Begin."""
         return OneByOne(job)
