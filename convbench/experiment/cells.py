@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from convbench.errors import ConvbenchError, SpecError
-from convbench.experiment.rounds import rounds_recipe as resolved
+from convbench.experiment.rounds import rounds_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import RunSettings
@@ -237,7 +237,7 @@ def rounds_options(
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
         calls=options.calls,
     )
-    recipe = resolved(rounds)
+    recipe = rounds_recipe(rounds)
     if recipe.rounds is None:
         return None
     if step.pooled or ":" in step.learner or step.after or step.learner in spec.after.values():

@@ -16,7 +16,7 @@ from convbench.errors import ConvbenchError
 from convbench.experiment.cells import PlannedStep
 from convbench.experiment.preflight import CellInputs, PreflightFindings, count_rows
 from convbench.judge.adaptation.runner import settings_of as adaptation_settings
-from convbench.judge.adaptation.settings import count_steps as texts_steps
+from convbench.judge.adaptation.settings import count_steps
 from convbench.judge.ask import judge_messages
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
@@ -244,7 +244,7 @@ class _CellEstimate:
         else:
             inner = adaptation_settings(judge).inner
             text_count = 1 + math.ceil(shown.replies / LINE_TOKENS)
-            steps = texts_steps(text_count, inner) * inner.seeds
+            steps = count_steps(text_count, inner) * inner.seeds
             texts, written = math.ceil(tokens * steps / max(1, text_count)), inner.max_tokens
         adapting = max(steps * STEP_S, TRAIN_OPERATIONS * (size or 0) * texts / FLOPS)
         seconds = shown.estimate.conversations * (adapting + written * STEP_S / 4)

@@ -13,7 +13,7 @@ from pathlib import Path
 from convbench import catalog
 from convbench.errors import DataError, RunError, SpecError
 from convbench.experiment.evaluate import check_evaluation, evaluate_policy, splits_of
-from convbench.judge.ready import check_ready as judges_ready
+from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
 from convbench.judge.run import judge_with, judge_with_model, judges_of
 from convbench.learn.train import check_trainable, needs_one_run, split_sets, train_once
@@ -132,7 +132,7 @@ def _check_rounds(root: Run, judge: Judge, options: RoundsOptions) -> None:
     # Later rounds have the trained policy, so the present one need not be available.
     others = {**old.cast, old.protocol.policy: ModelConfig(model=SCRIPT)}
     check_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
-    judges_ready([judge], options.calls, root)
+    check_ready([judge], options.calls, root)
     recipe = check_trainable(_training_options(root, judge, options), old.cast[old.protocol.policy])
     if recipe.replay and recipe.data.mix:
         raise SpecError("replay: found data.mix too; expected only one of them")

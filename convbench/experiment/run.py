@@ -13,8 +13,7 @@ from pathlib import Path
 from convbench.errors import BudgetError, ConvbenchError
 from convbench.experiment.cells import PlannedStep, Step
 from convbench.experiment.preflight import is_complete
-from convbench.experiment.scheduler import concurrent_options, is_serial, tasks_of
-from convbench.experiment.scheduler import run_tasks as do_all
+from convbench.experiment.scheduler import concurrent_options, is_serial, run_tasks, tasks_of
 from convbench.experiment.step import (
     OutcomeRecord,
     State,
@@ -74,7 +73,7 @@ def run_steps(
                 planned, root, options_by_placement[number][position], record, outcomes
             )
 
-        do_all(tasks, run_task)
+        run_tasks(tasks, run_task)
     return [ended[number] for number in sorted(ended)]
 
 

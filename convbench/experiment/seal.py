@@ -26,7 +26,7 @@ from convbench.judge.adaptation.accuracies import (
 from convbench.judge.adaptation.passages import ForgettingSequence
 from convbench.judge.adaptation.runner import AdaptationRunner
 from convbench.judge.adaptation.verdict import with_runner
-from convbench.judge.few_shot.baselines import baseline_values as solved_beside
+from convbench.judge.few_shot.baselines import baseline_values
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
 from convbench.judge.run import judges_of
@@ -165,7 +165,7 @@ def taught_accuracies(
 
 def _baseline_values(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Values]:
     if kind_of(judge.spec).measures == "solutions":
-        return solved_beside(run, judge)
+        return baseline_values(run, judge)
     return with_runner(run, judge, options.calls, baseline_accuracies)
 
 

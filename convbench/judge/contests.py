@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from convbench.engine import run_in_loop as run_loop
+from convbench.engine import run_in_loop
 from convbench.errors import RunError, UsageError
 from convbench.judge.compare import Contest, PairUnit, compare_policies, contest_progress
 from convbench.judge.duels import list_opponents, run_of_side
@@ -54,7 +54,7 @@ def judge_pairwise(options: JudgeOptions) -> JudgeResult:
             check_ready([contest.judge], calls, contest.home)
     for contest in listed:
         with contest.home.lock():
-            comparison = run_loop(lambda contest=contest: compare_policies(contest, calls))  # type: ignore[misc]
+            comparison = run_in_loop(lambda contest=contest: compare_policies(contest, calls))  # type: ignore[misc]
         result.comparisons.append(comparison)
         result.summaries.append(comparison.summary)
         if comparison.summary.jobs.interrupted or comparison.summary.jobs.stopped:

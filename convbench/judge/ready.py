@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from convbench import templates
-from convbench.engine import run_in_loop as run_loop
+from convbench.engine import run_in_loop
 from convbench.errors import ConvbenchError, MissingDependency, SpecError
 from convbench.install import with_extra
 from convbench.judge.ask import FIELDS, judge_fields
@@ -98,7 +98,7 @@ def _try_model(
         finally:
             await model.aclose()
 
-    run_loop(open_and_close)
+    run_in_loop(open_and_close)
 
 
 def _check_labels(judge: Judge, calls: CallOptions, run: Run | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from convbench.engine import run_in_loop as run_loop
+from convbench.engine import run_in_loop
 from convbench.errors import ConvbenchError, RunError
 from convbench.judge.adaptation.accuracies import edit_accuracies, tie_warning
 from convbench.judge.controls import ControlResult, control_results, try_controls, unfit_reasons
@@ -171,7 +171,7 @@ def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Ju
                 return
 
     with run.lock():
-        run_loop(score_judges)
+        run_in_loop(score_judges)
     return summaries
 
 
@@ -240,7 +240,7 @@ def add_controls(result: JudgeResult, judges: Sequence[Judge], calls: CallOption
             await try_controls(run, item, calls)
 
     with run.lock():
-        run_loop(run_controls)
+        run_in_loop(run_controls)
     for item in judges:
         results = control_results(run, item.name, item.fingerprint)
         result.controls[item.name] = results

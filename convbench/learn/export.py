@@ -20,7 +20,6 @@ from convbench.formats.export import (
     export_pairs,
     tag_reasoning,
 )
-from convbench.formats.export import export_conversations as write
 from convbench.judge.adaptation.verdict import MARGIN
 from convbench.learn import launch as launching
 from convbench.learn import weights as weighing
@@ -236,7 +235,9 @@ def export_run(
     if recipe is None:
         _refuse_needless({"--scale": scale, "--judge": judge, "--set": specs.sets or None}, flagged)
         without = frozenset() if flagged == "keep" else flagged_train(run)
-        done = write(run, target, out or folder, None, without, named=out is not None)
+        done = export_conversations(
+            run, target, out or folder, None, without, named=out is not None
+        )
         done.notes += FORMATS[target].needs
         return done
     overrides = {"judge": judge, "flagged": flagged}

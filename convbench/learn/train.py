@@ -17,8 +17,7 @@ from convbench.learn import launch as launching
 from convbench.learn.checkpoint_seal import seal_checkpoint
 from convbench.learn.job import Job, Preparation, TrainContext, TrainingData, load_rows
 from convbench.learn.launch import NodeGroup, on_machines, read_node_group
-from convbench.learn.losses import describe_loss as said_of_loss
-from convbench.learn.losses import load_objective
+from convbench.learn.losses import describe_loss, load_objective
 from convbench.learn.multinode import launch_text, train_on_machines
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import preview_pairs, preview_rows
@@ -433,7 +432,7 @@ def describe_training(job: Job, data: TrainingData, processes: int = 1) -> Itera
         return
     yield f"questions whose rewards do not differ: {data.flat_tasks:.1%}"
     if job.recipe.loss != Loss():
-        yield said_of_loss(job.recipe.loss)
+        yield describe_loss(job.recipe.loss)
     unit = job.recipe.data.unit
     preview_sample = PreviewSample(len(data.items))
     items = data.items

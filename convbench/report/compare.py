@@ -8,7 +8,7 @@ from typing import Any
 from convbench.judge.kinds import grades_unfenced
 from convbench.report.policies import Policy
 from convbench.schema import Example, RunManifest
-from convbench.schema.base import field_differences as leaves
+from convbench.schema.base import field_differences
 
 NOT_PROMPTS = {
     "name",
@@ -39,15 +39,17 @@ def policy_differences(first: Policy, other: Policy, *, questions: bool = True) 
     """
     manifest, other_manifest = first.run.manifest, other.run.manifest
     exempt = has_own_protocol(other) or has_own_protocol(first)
-    lines = leaves("task", _prompt_fields(manifest), _prompt_fields(other_manifest))
+    lines = field_differences("task", _prompt_fields(manifest), _prompt_fields(other_manifest))
     if not exempt:
-        lines += leaves(
+        lines += field_differences(
             "protocol", _noun_fields(manifest.protocol), _noun_fields(other_manifest.protocol)
         )
-        lines += leaves("turns", manifest.turns, other_manifest.turns)
-    lines += leaves("mode", manifest.mode, other_manifest.mode)
-    lines += leaves("temperatures", list(manifest.temperatures), list(other_manifest.temperatures))
-    lines += leaves("samples", manifest.samples, other_manifest.samples)
+        lines += field_differences("turns", manifest.turns, other_manifest.turns)
+    lines += field_differences("mode", manifest.mode, other_manifest.mode)
+    lines += field_differences(
+        "temperatures", list(manifest.temperatures), list(other_manifest.temperatures)
+    )
+    lines += field_differences("samples", manifest.samples, other_manifest.samples)
     lines += _cast_differences(manifest, other_manifest, exempt)
     if questions:
         lines += _question_differences(first, other)
@@ -80,7 +82,7 @@ def _cast_differences(
             if name == manifest.protocol.policy
             else {"model", "sampling", "fingerprint"}
         )
-        lines += leaves(
+        lines += field_differences(
             f"cast.{name}",
             a.model_dump(mode="json", include=keep) if a else None,
             b.model_dump(mode="json", include=keep) if b else None,
@@ -123,7 +125,7 @@ def _judge_differences(first: Policy, other: Policy) -> list[str]:
             for policy, prints in ((first, marks), (other, other_marks))
         )
         named = (
-            leaves(f"judge {judge}", a, b)
+            field_differences(f"judge {judge}", a, b)
             if a and b and len(marks) == len(other_marks) == 1
             else []
         )

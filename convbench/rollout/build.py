@@ -15,8 +15,7 @@ from typing import Any
 from convbench import prompts
 from convbench.catalog import find_function
 from convbench.engine.caller import Caller, offload_read
-from convbench.engine.jobs import Summary
-from convbench.engine.jobs import run_in_loop as run_loop
+from convbench.engine.jobs import Summary, run_in_loop
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.errors import ConvbenchError, FatalModelError, RunError, SpecError
 from convbench.models.batch import no_batches
@@ -197,7 +196,7 @@ def build_missing(
     if is_sharded(run.path):
         raise RunError(f"{run.path}: its records lie in shards; resume with convbench build")
     with run.lock():
-        return run_loop(lambda: build_missing_in_loop(run, options, label, planned))
+        return run_in_loop(lambda: build_missing_in_loop(run, options, label, planned))
 
 
 async def build_missing_in_loop(

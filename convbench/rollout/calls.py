@@ -11,8 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Status, Summary
-from convbench.engine import run_in_loop as run_loop
+from convbench.engine import (
+    Budget,
+    Caller,
+    Journal,
+    Progress,
+    RetryPolicy,
+    Status,
+    Summary,
+    run_in_loop,
+)
 from convbench.engine.batch_record import open_batches
 from convbench.engine.reply_cache import ReplyCache
 from convbench.engine.wire_file import NAME as WIRE
@@ -198,7 +206,7 @@ def check_cast(run: Run, options: CallOptions) -> bool:
                 check_affordable(model, options)
             return any(model.batches is not None for model in cast.values())
 
-    return run_loop(check_models)
+    return run_in_loop(check_models)
 
 
 def check_affordable(model: Model, options: CallOptions) -> None:

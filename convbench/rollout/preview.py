@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from convbench.engine.budget import usual_prompt
-from convbench.engine.jobs import run_in_loop as run_loop
+from convbench.engine.jobs import run_in_loop
 from convbench.errors import RunError
 from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.model import Model
@@ -163,7 +163,7 @@ def _play_preview(
     )
     asked_once = manifest.model_copy(update={"protocol": without_forms(manifest.protocol)})
     tools = tools_of(manifest)
-    conversation = run_loop(
+    conversation = run_in_loop(
         lambda: play_conversation(asked_once, example, job, cast, recorder, tools)
     )
     steps = [turn.step for turn in conversation.turns]

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from convbench.engine.jobs import run_in_loop as run_loop
+from convbench.engine.jobs import run_in_loop
 from convbench.errors import FatalModelError
 from convbench.models.mcp_server import McpServer
 from convbench.models.model import Model
@@ -66,7 +66,7 @@ def with_server_tools(protocol: ProtocolSpec) -> ProtocolSpec:
     started for this and stopped."""
     if not any(speaker.tool_servers for speaker in protocol.speakers.values()):
         return protocol
-    return run_loop(lambda: _add_server_tools(protocol))
+    return run_in_loop(lambda: _add_server_tools(protocol))
 
 
 async def _add_server_tools(protocol: ProtocolSpec) -> ProtocolSpec:

@@ -22,7 +22,7 @@ from convbench.guard import guard_command
 from convbench.install import with_extra
 from convbench.sandbox import cgroup
 from convbench.sandbox.wall import INSTALL as WALL
-from convbench.sandbox.wall import NOBODY
+from convbench.sandbox.wall import NOBODY, isolation_options, parent_folders
 from convbench.sandbox.watch import POLL_S, OutputTail, ProcessWatch, UsageLimits
 
 LATE_S = 1.0
@@ -145,27 +145,7 @@ def ways() -> list[LaunchMode]:
 
 def _wall_command(program: str, user: bool) -> list[str]:
     """Return the bubblewrap command, to which the program to run is appended."""
-    command = [
-        "bwrap",
-        "--unshare-ipc",
-        "--unshare-pid",
-        "--unshare-net",
-        "--unshare-uts",
-        "--unshare-cgroup-try",
-        "--hostname",
-        "sandbox",
-        "--die-with-parent",
-        "--new-session",
-        "--clearenv",
-        "--cap-drop",
-        "ALL",
-    ]
-    if user:
-        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    else:
-        command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-    for name, value in _SETTINGS.items():
-        command += ["--setenv", name, value]
+    command = ["bwrap", *isolation_options(user, _SETTINGS)]
     command += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
     command += [
         *_bind_options(program),
@@ -187,7 +167,7 @@ def _bind_options(program: str) -> list[str]:
     links = [path for path in _LINKS if os.path.islink(path)]
     seen += [path for path in _LINKS if path not in links and os.path.isdir(path)]
     out = []
-    for folder in _parent_folders([*seen, *_DEVICES]):
+    for folder in parent_folders([*seen, *_DEVICES], ("/", "/usr")):
         out += ["--perms", "0755", "--dir", folder]
     for path in seen:
         out += ["--ro-bind", path, path]
@@ -200,11 +180,6 @@ def _bind_options(program: str) -> list[str]:
 
 def _is_in_usr(path: str) -> bool:
     return path.startswith("/usr/")
-
-
-def _parent_folders(places: Sequence[str]) -> list[str]:
-    folders = [str(folder) for path in places for folder in reversed(Path(path).parents)]
-    return [folder for folder in dict.fromkeys(folders) if folder not in ("/", "/usr")]
 
 
 def _as_nobody() -> list[str]:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sysconfig
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -260,35 +260,13 @@ class Boundary:
         }
 
     def _bwrap_command(self, modules: tuple[str, ...], info: int) -> list[str]:
-        command = [
-            shutil.which("bwrap") or "bwrap",
-            "--unshare-ipc",
-            "--unshare-pid",
-            "--unshare-net",
-            "--unshare-uts",
-            "--unshare-cgroup-try",
-            "--hostname",
-            "sandbox",
-            "--die-with-parent",
-            "--new-session",
-            "--clearenv",
-            "--cap-drop",
-            "ALL",
-            "--cap-add",
-            "CAP_SYS_ADMIN",  # to cap the scratch folder
-            "--info-fd",
-            str(info),
-        ]
-        if self.root:  # to become another user, which ends every privilege
-            command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        else:
-            command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-        for name, value in _CLEAN.items():
-            command += ["--setenv", name, value]
+        command = [shutil.which("bwrap") or "bwrap", *isolation_options(self.root, _CLEAN)]
+        command += ["--cap-add", "CAP_SYS_ADMIN"]  # to cap the scratch folder
+        command += ["--info-fd", str(info)]
         # First, because interpreter and modules may lie in it.
         command += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
         seen = readable_paths(self.program)
-        for folder in _parent_folders([*seen, *package_paths(modules), "/dev/null"]):
+        for folder in parent_folders([*seen, *package_paths(modules), "/dev/null"], ("/", SCRATCH)):
             command += ["--perms", "0755", "--dir", folder]
         for path in seen:
             command += ["--ro-bind", path, path]
@@ -304,6 +282,32 @@ class Boundary:
         return [*command, self.program, *_PYTHON_ARGUMENTS]
 
 
+def isolation_options(as_root: bool, settings: Mapping[str, str]) -> list[str]:
+    """Return bubblewrap's options for a process without network, capabilities and environment, but
+    for these settings. Root keeps what it takes to become another user; others become nobody."""
+    options = [
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        "--hostname",
+        "sandbox",
+        "--die-with-parent",
+        "--new-session",
+        "--clearenv",
+        "--cap-drop",
+        "ALL",
+    ]
+    if as_root:  # to become another user, which ends every privilege
+        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        options += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    for name, value in settings.items():
+        options += ["--setenv", name, value]
+    return options
+
+
 @cache
 def compile_program(name: str) -> CodeType:
     """Return the code of a program in this folder; the interpreter inside is the same as ours."""
@@ -311,7 +315,7 @@ def compile_program(name: str) -> CodeType:
     return compile(path.read_text(), name, "exec", dont_inherit=True)
 
 
-def _parent_folders(places: Sequence[str]) -> list[str]:
-    """Return the parent folders of these paths, outermost first."""
+def parent_folders(places: Sequence[str], present: Collection[str]) -> list[str]:
+    """Return the parent folders of these paths, outermost first, without those already present."""
     folders = [str(folder) for path in places for folder in reversed(Path(path).parents)]
-    return [folder for folder in dict.fromkeys(folders) if folder not in ("/", SCRATCH)]
+    return [folder for folder in dict.fromkeys(folders) if folder not in present]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from convbench.engine import run_in_loop as run_loop
+from convbench.engine import run_in_loop
 from convbench.engine.batch_record import FILE, BatchLog, SentBatch
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.batch import Batches, BatchState
@@ -66,7 +66,7 @@ def batches_status(run: Run, calls: CallOptions) -> BatchesStatus:
         for shown in batches.open_batches:
             await _ask_provider(run, shown, calls)
 
-    run_loop(ask_all)
+    run_in_loop(ask_all)
     return batches
 
 
@@ -84,7 +84,7 @@ def cancel_batches(run: Run, calls: CallOptions, *, forget: bool = False) -> Bat
         if forget:
             _forget_batches(run, batches.open_batches)
         else:
-            run_loop(end_all)
+            run_in_loop(end_all)
     return batches
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from convbench.engine import Budget, Journal
-from convbench.engine import run_in_loop as run_loop
+from convbench.engine import Budget, Journal, run_in_loop
 from convbench.errors import (
     BudgetError,
     ConvbenchError,
@@ -56,7 +55,7 @@ def run_slice(
     limit = _shard_limit(plan, index, tasks, calls)
     calls = replace(calls.with_ledger(), budget=limit.usd, budget_tokens=limit.tokens)
     attempt = begin_attempt(run.path, index)
-    return run_loop(lambda: work_on(run, attempt, tasks, calls))
+    return run_in_loop(lambda: work_on(run, attempt, tasks, calls))
 
 
 def _shard_limit(
@@ -188,4 +187,4 @@ def work_in_turn(
             await pool.aclose()
         return ending
 
-    return run_loop(work_all)
+    return run_in_loop(work_all)

@@ -45,7 +45,7 @@ SMALL = 8 << 20
 """Bytes of a file and its parts below which its lines are read sooner than what reads and writes
 Parquet is loaded, which takes 80 MB."""
 COUNTS_BELOW = 2**53
-"""Numbers of samples, as `schema.noun.Count` has them."""
+"""Numbers of samples, as `schema.base.Count` has them."""
 KEY, IDENTITY, VERDICT = ("key",), ("key", "conversation_id"), ("conversation_id", "judge")
 """Fields that stand first in a line of each: a record that says one of them twice is refused."""
 
@@ -56,7 +56,7 @@ class ConversationRow(NamedTuple):
     path: Path
     """The file that holds its record, in whatever parts."""
     start: int
-    """First byte of the record there (`store.places`)."""
+    """First byte of the record there (`store.byte_offsets`)."""
     length: int
     key: str
     conversation_id: str

@@ -74,7 +74,7 @@ class PartRows(NamedTuple):
     path: Path
     """The file, whatever its parts."""
     base: int
-    """The place in it that the rows' `start` counts from (`store.places`)."""
+    """The place in it that the rows' `start` counts from (`store.byte_offsets`)."""
     rows: Path
     """Parquet."""
 

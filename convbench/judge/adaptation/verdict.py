@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from convbench.engine import run_in_loop as run_loop
+from convbench.engine import run_in_loop
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
 from convbench.judge.adaptation.grader import open_grader
@@ -71,7 +71,7 @@ def with_runner(
                     await asyncio.to_thread(runner.learner_pool.close)
 
     with run.lock():
-        return run_loop(run_work)
+        return run_in_loop(run_work)
 
 
 @asynccontextmanager

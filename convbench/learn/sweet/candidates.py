@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from convbench.engine.jobs import run_in_loop as run_loop
+from convbench.engine.jobs import run_in_loop
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.log import LoggedConversation
 from convbench.learn.pairs import PolicyReply as Answer
@@ -26,9 +26,9 @@ from convbench.rollout.candidates import (
     SampleSummary,
     candidate_rows,
     open_candidate_model,
+    position_key,
     request_candidates,
 )
-from convbench.rollout.candidates import position_key as place_of
 from convbench.rollout.candidates import sample_candidates as sample_them
 from convbench.rollout.manifest import follow_up_manifest
 from convbench.rollout.plan import seen_before
@@ -104,7 +104,7 @@ def check_policy(run: Run, recipe: Recipe, calls: CallOptions) -> None:
         finally:
             await model.aclose()
 
-    run_loop(open_and_check)
+    run_in_loop(open_and_check)
 
 
 def _open_model(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
@@ -140,7 +140,7 @@ def sample_candidates(
     if runner is not None and runner.spread.is_requested:
         done = _sample_by_shards(run, recipe, settings, jobs, file, runner)
     else:
-        done = run_loop(lambda: _sample_here(run, recipe, settings, jobs, file, calls))
+        done = run_in_loop(lambda: _sample_here(run, recipe, settings, jobs, file, calls))
     raise_stop(done.jobs)
     if done.failures:
         count, (words, _) = done.failures.total(), done.failures.most_common(1)[0]
@@ -194,13 +194,13 @@ def _sample_by_shards(
         jobs,
     )
     done = runner.sample_candidates(held)
-    remaining = {place_of(reply.model_dump()) for _, reply in jobs}
+    remaining = {position_key(reply.model_dump()) for _, reply in jobs}
     with Appender(file) as gathered:
         for source in held.record_files(CANDIDATES_FILE):
             for row in candidate_rows(source):
-                if place_of(row) in remaining:
+                if position_key(row) in remaining:
                     gathered.write(json.dumps(row).encode())
-                    remaining.discard(place_of(row))
+                    remaining.discard(position_key(row))
     return done
 
 
