@@ -11,15 +11,13 @@ from convbench.errors import DataError
 from convbench.judge.ask import AskOutcome, ask_judge, form_of, judge_messages
 from convbench.judge.replies import Complaint, Scores
 from convbench.judge.resolve import Judge
-from convbench.judge.verdicts import scored_verdict, unscorable_verdict
+from convbench.judge.verdicts import LEFT_OUT, scored_verdict, unscorable_verdict
 from convbench.judge.work import Case, JudgeTools, JudgeWork
 from convbench.rollout.calls import max_calls, open_for
 from convbench.schema import Completion, Failure, Verdict, text_of
 
 UNREADABLE = "UnreadableReply"
 """Failure kind of a verdict when no reply had readable scores."""
-LEFT_OUT, TEMPERATURE = "left_out", "temperature"
-"""In a verdict's details: sampling parameters that the judge's model does not accept."""
 
 
 def sampling_details(replies: Sequence[Completion]) -> dict[str, Any]:

@@ -11,6 +11,9 @@ from convbench.rewards import conversation_reward, turns_reward
 from convbench.schema import Conversation, Failure, ProtocolSpec, Verdict
 from convbench.views import asking_turns
 
+LEFT_OUT, TEMPERATURE = "left_out", "temperature"
+"""In a verdict's details: sampling parameters that the judge's model does not accept."""
+
 
 def scored_verdict(
     judge: Judge,

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
-from convbench.judge.model import LEFT_OUT, TEMPERATURE
+from convbench.judge.verdicts import LEFT_OUT, TEMPERATURE
 from convbench.report.measures import ACCURACY, REASONED, THINKING, reward_measure
 from convbench.report.policies import Observations, observe_run
-from convbench.rollout.recorded_calls import WITHOUT_MODEL
 from convbench.schema import Conversation, Example
 from convbench.schema.task import SPLITS
 from convbench.stats.means import Estimate
@@ -205,7 +204,7 @@ class _OptionalSum:
 def _over_turns(talk: Conversation, name: str) -> float | None:
     """Return the sum of a field over the turns that a model was called for; None if one of them is
     unknown, or there are none."""
-    values = [(getattr(turn, name), turn.finish_reason in WITHOUT_MODEL) for turn in talk.turns]
+    values = [(getattr(turn, name), not turn.is_of_model) for turn in talk.turns]
     known = [value for value, _ in values if value is not None]
     if not known or any(value is None and not unasked for value, unasked in values):
         return None

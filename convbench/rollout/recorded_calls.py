@@ -14,9 +14,6 @@ from convbench.store import Run
 from convbench.store.token_probs import RecordedProbs, replies_of
 from convbench.views import messages_before, tool_messages
 
-WITHOUT_MODEL = ("scripted", "rule")
-"""Finish reasons of turns for which no model was called."""
-
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
@@ -35,7 +32,7 @@ def conversation_calls(run: RunManifest, conversation: Conversation) -> Iterator
     of replies that were drawn again."""
     for turn_index, turn in enumerate(conversation.turns):
         member = run.cast.get(turn.speaker)
-        if turn.finish_reason in WITHOUT_MODEL or member is None:
+        if not turn.is_of_model or member is None:
             continue
         seen = messages_before(
             run.protocol, conversation, turn.speaker, turn_index, replay=member.replay

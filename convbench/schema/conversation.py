@@ -68,6 +68,11 @@ class Turn(FrozenModel):
     """Price of the call in dollars; null if unknown."""
 
     @property
+    def is_of_model(self) -> bool:
+        """Return True if a model was called for the turn: it was neither scripted nor a rule's."""
+        return self.finish_reason not in ("scripted", "rule")
+
+    @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """Return the tool calls before the turn was said, in order: `tool_calls` of `query`."""
         return tuple(call for tool_round in self.rounds for call in tool_round.calls)

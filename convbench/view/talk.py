@@ -20,7 +20,7 @@ from convbench.engine.journal import CallHistory, call_hash, call_histories, dum
 from convbench.engine.journal import turn_of as turn_of
 from convbench.engine.wire_file import NAME, read_records
 from convbench.errors import RunError
-from convbench.rollout.recorded_calls import WITHOUT_MODEL, ModelCall, conversation_calls
+from convbench.rollout.recorded_calls import ModelCall, conversation_calls
 from convbench.sandbox.page import html_of
 from convbench.schema import (
     Content,
@@ -155,7 +155,7 @@ def _turns_json(
                 "step": turn.step,
                 "instruction": turn.instruction,
                 "finish": turn.finish_reason,
-                "asked": turn.finish_reason not in WITHOUT_MODEL,
+                "asked": turn.is_of_model,
                 "tokens": turn.completion_tokens,
                 "advantage": credit.get(turn_index),
                 "page": html_of(text_of(turn.content)) is not None,
@@ -263,7 +263,7 @@ def turn_prompts(index: ViewIndex, conversation_id: str) -> dict[str, Any]:
     number = index.locate_conversation(conversation_id)["run_no"]
     by_turn = {}
     for turn_index, turn in enumerate(conversation.turns):
-        if turn.finish_reason not in WITHOUT_MODEL:
+        if turn.is_of_model:
             seen = messages_before(run.manifest.protocol, conversation, turn.speaker, turn_index)
             by_turn[str(turn_index)] = [
                 {

@@ -35,7 +35,6 @@ from convbench.report.plots.style import Page, drawing_style
 from convbench.report.policies import Policy, read_policy
 from convbench.report.published import CITATION, DEFAULT_TURNS
 from convbench.report.sections import Section, group_sections
-from convbench.rollout.recorded_calls import WITHOUT_MODEL
 from convbench.schema import Turn
 from convbench.stats.means import ErrorKind
 from convbench.store import Run
@@ -146,7 +145,7 @@ def _add_record_costs(run: Run, cost: CellCost) -> int:
     tokens = 0
     cast = run.manifest.cast
     for talk in run.conversations():
-        called_turns = [turn for turn in talk.turns if turn.finish_reason not in WITHOUT_MODEL]
+        called_turns = [turn for turn in talk.turns if turn.is_of_model]
         cost.conversations += sum(turn.cost_usd or 0.0 for turn in called_turns)
         cost.unpriced += any(
             _is_unpriced(turn, cast[turn.speaker].model)
