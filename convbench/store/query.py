@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,9 @@ def _error_line(
         return f"{message}; available tables: {', '.join(views.VIEW_NAMES)}"
     if isinstance(error, duckdb.BinderException) and "column" in message.lower():
         return f"{message}; available columns: {_describe_columns(connection, view_names)}"
+    if boolean := re.search(r"'(\w+)\(BOOLEAN\)'", message):
+        name = boolean[1]
+        return f"{message}; true and false count as 1 and 0 with ::int, e.g. {name}(correct::int)"
     return message
 
 
