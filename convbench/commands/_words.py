@@ -54,6 +54,11 @@ PANELS = {
             "judge",
             "Score every conversation of a run and of its evaluations; existing scores are kept.",
         ),
+        "plan": CommandEntry(
+            "plan",
+            "Show what a training takes of memory and time on given cards, and how it is placed "
+            "to fit.",
+        ),
         "train": CommandEntry("train", "Train a policy on the judged conversations of a run."),
         "eval": CommandEntry(
             "eval_",

@@ -71,6 +71,9 @@ class ExperimentAnswer(Answer):
     """What is missing, with the fix."""
     estimate: dict[str, float | int]
     """On a dry run: conversations, calls, verdicts, tokens, usd, steps, disk in bytes, hours."""
+    placements: dict[str, str] = Field(default_factory=dict)
+    """On a dry run: by address of a training where it is placed and what memory that takes, or what
+    is missing."""
     files: list[str]
     """Files of the report."""
 
@@ -116,6 +119,7 @@ def _make_answer(result: ExperimentResult) -> ExperimentAnswer:
         left_out=list(result.left),
         missing=list(result.plan.missing),
         estimate={name: getattr(total, name) for name in names},
+        placements=dict(result.plan.placements),
         files=[path_text(file) for file in result.files],
     ).with_source(result)
 
@@ -208,7 +212,9 @@ def _shorten_report(result: ExperimentResult) -> Document:
 def _print_plan(planned: ExperimentPlan) -> None:
     """Print the steps that are left, then the estimate."""
     for part in planned.steps:
-        out.print(escape(make_printable(f"  {part.step.address}")), soft_wrap=True)
+        placed = planned.placements.get(part.step.address)
+        text = f"  {part.step.address}" + (f"   {placed}" if placed else "")
+        out.print(escape(make_printable(text)), soft_wrap=True)
     if not planned.steps:
         out.print("  nothing is left to do")
         return

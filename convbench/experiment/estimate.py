@@ -20,8 +20,8 @@ from convbench.judge.adaptation.settings import count_steps
 from convbench.judge.ask import judge_messages
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
+from convbench.learn.plan import FLOPS
 from convbench.learn.steps import StepCount
-from convbench.models.devices import list_devices
 from convbench.models.weights_path import shape_of
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import follow_up_manifest
@@ -38,9 +38,6 @@ def count_weights(model: str) -> int | None:
     return None if shape is None else shape.weight_count
 
 
-FLOPS = 4e14
-"""Assumed floating-point operations a second of one accelerator, in training and reading prompts:
-two fifths of an H100's peak in bf16."""
 WRITE_RATE = 2e13
 """Assumed weights times tokens that it generates a second, over many conversations at once: 2,500
 tokens a second with 8 billion weights."""
@@ -209,7 +206,7 @@ class _CellEstimate:
             usage.tokens,
             usage.usd or 0.0,
             set(shown.unpriced),
-            disk=usage.conversations * _longest_tokens(shown) * RECORD_BYTES,
+            disk=usage.conversations * shown.longest_tokens * RECORD_BYTES,
             hours=seconds * (size or 0) / 3600 if is_local else 0.0,
             unweighed=set() if size or not is_local else {policy.model},
         )
@@ -242,7 +239,7 @@ class _CellEstimate:
         policy = self.inputs.manifest.cast[self.inputs.manifest.protocol.policy]
         learner = str(judge.spec.args.get("learner") or "") or None
         size = self._policy_weights(policy, learner)
-        tokens = _longest_tokens(shown)
+        tokens = shown.longest_tokens
         if kind_of(judge.spec).measures == "solutions":
             steps, texts, written = MOST_STEPS, 2 * tokens, 0
         else:
@@ -273,13 +270,16 @@ class _CellEstimate:
         rows = min(logged, planned.step.rows or sys.maxsize)
         fit = recipe.fit
         steps = StepCount(
-            rows, recipe.data.unit, fit, self.findings.processes.get(recipe.launch, 1)
+            rows,
+            recipe.data.unit,
+            fit,
+            self.findings.processes.get((planned.step.address, planned.spec.name), 1),
         )
         share = min(
             1.0, steps.total_steps / steps.steps_per_epoch / fit.epochs
         )  # less where steps are limited
         size = self._policy_weights(policy, recipe.model)
-        tokens = rows / rows_per_conversation * fit.epochs * share * _longest_tokens(shown)
+        tokens = rows / rows_per_conversation * fit.epochs * share * shown.longest_tokens
         saves = min(fit.save_limit, math.ceil(fit.epochs)) if fit.save == "epoch" else 0
         return ResourceEstimate(
             steps=steps.total_steps,
@@ -294,11 +294,6 @@ class _CellEstimate:
         return count_weights(reference) if reference.partition("/")[0] != "hosted_vllm" else None
 
 
-def _longest_tokens(shown: Preview) -> int:
-    """Return the most tokens of a conversation."""
-    return usual_prompt(shown.calls[-1].messages) + shown.replies if shown.calls else shown.replies
-
-
 def sum_estimates(amounts: Sequence[ResourceEstimate]) -> ResourceEstimate:
     """Return the sum of estimates as a new one, all 0 without any; `passing` is the largest, not a
     sum."""
@@ -309,15 +304,10 @@ def sum_estimates(amounts: Sequence[ResourceEstimate]) -> ResourceEstimate:
 
 
 GB = 1e9
-FULL_BYTES, ADAPTER_BYTES = 8, 2
-"""Least bytes a weight of a training: all weights in bf16 with gradients and AdamW's two moments,
-or the frozen weights under an adapter."""
 
 
-def check_disk_and_memory(
-    findings: PreflightFindings, plan: Sequence[PlannedStep], root: Path, amount: ResourceEstimate
-) -> None:
-    """Add missing disk space, write access or memory to the findings."""
+def check_disk(findings: PreflightFindings, root: Path, amount: ResourceEstimate) -> None:
+    """Add missing disk space or write access to the findings."""
     folder = next(path for path in (root.resolve(), *root.resolve().parents) if path.exists())
     free = shutil.disk_usage(folder).free
     if amount.disk > free:
@@ -331,35 +321,3 @@ def check_disk_and_memory(
         findings.add_missing(
             f"{folder}: cannot be written to; use another folder with --run DIR", "the experiment"
         )
-    available = total_memory()
-    for planned in plan:
-        recipe = findings.recipes.get((planned.step.address, planned.spec.name))
-        least = _least_memory(findings, planned, recipe) if recipe else 0
-        if least > available:
-            findings.add_missing(
-                f"memory: training takes at least {least / GB:,.1f} GB; this machine and its "
-                f"accelerators have {available / GB:,.1f} GB; train an adapter: --set "
-                "recipe_sets.all.lora.r=16, or take a machine with more",
-                planned.step.address,
-            )
-
-
-def _least_memory(findings: PreflightFindings, planned: PlannedStep, recipe: Recipe) -> int:
-    """Return the least bytes of memory that a training takes; 0 if the model's size is unknown."""
-    manifest = (
-        findings.cells[planned.step.cell.name].manifest
-        if planned.step.cell.name in findings.cells
-        else None
-    )
-    if manifest is None:
-        return 0
-    policy = manifest.cast[manifest.protocol.policy]
-    size = count_weights(recipe.model or policy.weights or policy.model) or 0
-    adapted = recipe.lora is not None and recipe.distil is None
-    return size * (ADAPTER_BYTES if adapted else FULL_BYTES)
-
-
-def total_memory() -> int:
-    """Return the bytes of memory of this machine and its accelerators."""
-    machine_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return machine_memory + sum(device.memory for device in list_devices())

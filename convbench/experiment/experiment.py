@@ -12,7 +12,7 @@ from convbench.errors import ConvbenchError, PreflightError
 from convbench.experiment.cells import PlannedStep, choose_steps, plan_steps
 from convbench.experiment.estimate import (
     ResourceEstimate,
-    check_disk_and_memory,
+    check_disk,
     estimate_cells,
     sum_estimates,
 )
@@ -49,6 +49,9 @@ class ExperimentPlan:
     """What is missing for them, with the fix, a line each."""
     notes: list[str] = field(default_factory=list)
     """Notes on what differs from the settings and does not stop the experiment."""
+    placements: dict[str, str] = field(default_factory=dict)
+    """By address of a training: where it is placed and what memory that takes, or what is
+    missing."""
 
     @property
     def total_estimate(self) -> ResourceEstimate:
@@ -190,8 +193,9 @@ def _make_plan(
     record = OutcomeRecord(root)
     undone = [part for part in parts if not is_complete(part, root, record)]
     amounts = estimate_cells(undone, findings, options)
-    check_disk_and_memory(findings, undone, root, sum_estimates(list(amounts.values())))
-    return ExperimentPlan(undone, amounts, findings.missing_lines, list(findings.notes))
+    check_disk(findings, root, sum_estimates(list(amounts.values())))
+    placements = {address: line for (address, _), line in findings.placements.items()}
+    return ExperimentPlan(undone, amounts, findings.missing_lines, list(findings.notes), placements)
 
 
 def _unmet_settings(specs: Sequence[ExperimentSpec]) -> list[str]:

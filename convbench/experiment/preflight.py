@@ -27,7 +27,15 @@ from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
 from convbench.judge.run import judge_with_model
 from convbench.learn.launch import count_accelerators
-from convbench.learn.train import check_trainable, choose_launch, split_sets
+from convbench.learn.placement import RowLengths
+from convbench.learn.steps import row_limit
+from convbench.learn.train import (
+    adopt_placement,
+    check_trainable,
+    choose_launch,
+    place_options,
+    split_sets,
+)
 from convbench.models.devices import missing_devices
 from convbench.models.open import OPENAI, base_of, policy_or_default
 from convbench.models.weights_path import check_model, resolve_reference
@@ -38,6 +46,7 @@ from convbench.redact import strip_address
 from convbench.rollout.build import new_run_manifest
 from convbench.rollout.calls import check_cast
 from convbench.rollout.manifest import make_model_config
+from convbench.rollout.preview import preview_build
 from convbench.schema import ModelConfig, RunManifest, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
@@ -100,8 +109,11 @@ class PreflightFindings:
     """By (task, judge's name)."""
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     """By (address, experiment) of a training."""
-    processes: dict[str, int] = field(default_factory=dict)
-    """By launch: the number of processes of a training here."""
+    processes: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By (address, experiment): the number of processes of a training here."""
+    placements: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By (address, experiment): where a training is placed and what memory that takes, or what is
+    missing."""
     notes: dict[str, None] = field(default_factory=dict)
     """Notes on what differs from the settings and does not stop the experiment."""
     lacking: dict[str, list[str]] = field(default_factory=dict)
@@ -301,18 +313,43 @@ def _training_check(
         )  # raises for what rounds cannot do
         policy = _cell_policy(findings, planned, options)
         training = train_options(planned.step, planned.spec, path, options)
-        recipe = check_trainable(training, policy)
-        findings.recipes[planned.step.address, planned.spec.name] = recipe
+        recipe, name = check_trainable(training, policy), (planned.step.address, planned.spec.name)
+        findings.recipes[name] = recipe
+        _check_enough_rows(findings, planned, recipe)
         sets = split_sets(training.specs.sets)[1]
         launch, notes = choose_launch(training, recipe, sets, count_accelerators(training.calls))
-        findings.processes[recipe.launch] = launch.process_count
+        findings.processes[name] = launch.process_count
+        if policy is not None:
+            recipe = recipe.model_copy(
+                update={"model": recipe.model or policy.weights or policy.model}
+            )
+        lengths = _row_bound(findings, planned, recipe, options)
+        placement = place_options(training, recipe, launch, lengths)
+        if placement is not None:
+            findings.placements[name] = placement.line()
+            placed_recipe, launch, notes = adopt_placement(placement, training, notes)
+            findings.recipes[name] = placed_recipe
+            findings.processes[name] = launch.process_count
         findings.notes.update(dict.fromkeys(LAUNCH_NOTE.sub("", note) for note in notes))
-        _check_enough_rows(findings, planned, recipe)
         if policy is not None:
             start = recipe.model or policy.weights or policy.model
             check_model(resolve_reference(start) or start)
 
     return check_training
+
+
+def _row_bound(
+    findings: PreflightFindings, planned: PlannedStep, recipe: Recipe, options: ExperimentOptions
+) -> RowLengths | None:
+    """Return the longest rows that a training could have; None where nothing says them, and without
+    accelerators, where their length decides nothing."""
+    inputs = findings.cells.get(planned.step.cell.name)
+    if inputs is None or not count_accelerators(options.calls):
+        return None
+    shown = preview_build(inputs.manifest, inputs.loaded.examples, options.specs.folders)
+    tokens = min(shown.longest_tokens, row_limit(recipe) or shown.longest_tokens)
+    rows = count_rows(inputs, recipe)
+    return RowLengths(tokens, tokens, float(tokens), rows, "replies at full length")
 
 
 def _check_enough_rows(findings: PreflightFindings, planned: PlannedStep, recipe: Recipe) -> None:
@@ -374,6 +411,7 @@ FLAGS: Mapping[str, str] = {
 GENERAL: Mapping[str, str] = {
     r"--model (?=[\w:/]+)": "--set model=",
     r"--judge (?=\S+: )": "judge ",
+    r"--set (?=lora\.r=)": "--set recipe_sets.all.",
 }
 
 

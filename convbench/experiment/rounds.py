@@ -16,7 +16,17 @@ from convbench.experiment.evaluate import check_evaluation, evaluate_policy, spl
 from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
 from convbench.judge.run import judge_with, judge_with_model, judges_of
-from convbench.learn.train import check_trainable, needs_one_run, split_sets, train_once
+from convbench.learn.launch import count_accelerators
+from convbench.learn.place_recipe import measure_rows
+from convbench.learn.train import (
+    adopt_placement,
+    check_trainable,
+    needs_one_run,
+    planned_placement,
+    split_sets,
+    train_once,
+)
+from convbench.models.weights_path import member_weights
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
@@ -138,7 +148,13 @@ def _check_rounds(root: Run, judge: Judge, options: RoundsOptions) -> None:
     others = {**old.cast, old.protocol.policy: ModelConfig(model=SCRIPT)}
     check_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
     check_ready([judge], options.calls, root)
-    recipe = check_trainable(_training_options(root, judge, options), old.cast[old.protocol.policy])
+    training, policy = _training_options(root, judge, options), old.cast[old.protocol.policy]
+    recipe = check_trainable(training, policy)
+    lengths = measure_rows([root], recipe) if count_accelerators(options.calls) else None
+    model = recipe.model or member_weights(policy, f"train {recipe.name}")
+    placement = planned_placement(training, recipe, model, lengths)
+    if placement is not None:
+        adopt_placement(placement, training, [])  # raises if nothing fits
     if recipe.replay and recipe.data.mix:
         raise SpecError("replay: found data.mix too; expected only one of them")
     if recipe.replay and needs_one_run(recipe):

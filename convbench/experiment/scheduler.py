@@ -18,7 +18,12 @@ from convbench.experiment.cells import PlannedStep, rounds_options, train_option
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import resolve_judge
 from convbench.learn import launch as launching
-from convbench.learn.train import check_trainable, choose_launch, split_sets
+from convbench.learn.train import (
+    check_trainable,
+    choose_launch,
+    planned_placement,
+    split_sets,
+)
 from convbench.models.aliases import resolve
 from convbench.models.devices import list_devices
 from convbench.models.open import policy_or_default
@@ -237,7 +242,12 @@ def _single_device_roles(planned: PlannedStep, options: ExperimentOptions) -> It
 def _count_processes(planned: PlannedStep, options: ExperimentOptions) -> int:
     try:
         training = train_options(planned.step, planned.spec, FOLDER, options)
-        recipe, sets = check_trainable(training), split_sets(training.specs.sets)[1]
+        recipe = check_trainable(training)
+        policy = training.model or _policy_reference(planned, options)
+        placement = planned_placement(training, recipe, policy)
+        if placement is not None:
+            return placement.best.processes
+        sets = split_sets(training.specs.sets)[1]
         gpus = launching.count_accelerators(options.calls)
         return choose_launch(training, recipe, sets, gpus)[0].process_count
     except ConvbenchError:

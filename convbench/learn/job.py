@@ -23,10 +23,11 @@ from convbench.learn.multi_run import apply_mix, merge_runs
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import PairRows, TrainingRows, pair_rows, training_rows
 from convbench.learn.select import Selection
+from convbench.learn.steps import row_limit
 from convbench.learn.stored_rows import ROWS, StoredData, read_data, write_data
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
-from convbench.models.weights_path import content_hash, max_positions, resolve_reference
+from convbench.models.weights_path import content_hash, resolve_reference
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.schema import ProtocolSpec
@@ -150,8 +151,7 @@ class Job:
     def max_length(self) -> int | None:
         """Most tokens of a row: the recipe's limit or the model's positions, whichever is less;
         None without a limit."""
-        limits = [self.recipe.data.max_length, max_positions(self.model)]
-        return min((limit for limit in limits if limit is not None), default=None)
+        return row_limit(self.recipe)
 
 
 @dataclass(frozen=True)

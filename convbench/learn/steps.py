@@ -1,4 +1,4 @@
-"""Count the optimiser steps of a training before it starts."""
+"""Count the optimiser steps of a training before it starts, and the longest row of one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import math
 from dataclasses import dataclass
 
 from convbench.errors import TrainError
+from convbench.models.weights_path import max_positions, resolve_reference
 from convbench.schema.recipe import Fit, Recipe
+
+
+def row_limit(recipe: Recipe) -> int | None:
+    """Return most tokens of a row: the recipe's limit or its model's positions, whichever is less;
+    None without a limit."""
+    model = recipe.model or ""
+    limits = [recipe.data.max_length, max_positions(resolve_reference(model) or model)]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def with_accumulation(recipe: Recipe, processes: int) -> Recipe:

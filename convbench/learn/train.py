@@ -20,9 +20,22 @@ from convbench.learn.launch import NodeGroup, on_machines, read_node_group
 from convbench.learn.losses import describe_loss, load_objective
 from convbench.learn.multinode import launch_text, train_on_machines
 from convbench.learn.pairs import Pairs
+from convbench.learn.place_recipe import (
+    measure_rows,
+    place_recipe,
+    placement_lines,
+    placement_note,
+)
+from convbench.learn.placement import (
+    Machine,
+    RowLengths,
+    TrainingPlacement,
+    pinned_settings,
+    this_machine,
+)
 from convbench.learn.rows import preview_pairs, preview_rows
 from convbench.learn.run_trainer import portable_recipe, run_trainer
-from convbench.learn.steps import StepCount, with_accumulation
+from convbench.learn.steps import StepCount, row_limit, with_accumulation
 from convbench.learn.weights import Weighted
 from convbench.models.weights_path import (
     SHIPPED_REFS,
@@ -92,6 +105,9 @@ def train_recipe(options: TrainOptions) -> TrainResult:
         launch = on_machines(
             launch, others if options.nodes_target else read_node_group(options.nodes)
         )
+    placement = _place_on_runs(options, runs, recipe, launch)
+    if placement is not None:
+        recipe, launch, notes = adopt_placement(placement, options, notes)
     recipe = with_accumulation(recipe, launch.process_count)
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     split_counts = count_splits(question.split for question in run.questions.values())
@@ -119,6 +135,7 @@ def train_recipe(options: TrainOptions) -> TrainResult:
             result.preview = list(
                 describe_training(job, trainer_data(module, job), launch.process_count)
             )
+        result.preview += placement_lines(placement, recipe)
         if options.nodes_target is not None:
             result.preview += ["", *launch_text(options, runs, job.folder).splitlines()]
         return result
@@ -356,6 +373,69 @@ def choose_launch(
     if not options.dry_run:
         launching.check_installed(launch, recipe)
     return launch, notes
+
+
+def place_options(
+    options: TrainOptions,
+    recipe: Recipe,
+    launch: LaunchSpec,
+    lengths: RowLengths | None = None,
+    machine: Machine | None = None,
+) -> TrainingPlacement | None:
+    """Return where the training of these options is placed on a machine (None: this one), with what
+    the user set left as it is; None for a model of unknown shape."""
+    pinned = pinned_settings(options.launch, *split_sets(options.specs.sets))
+    if options.nodes is not None:
+        pinned = replace(pinned, launch=True)
+    machine = machine or this_machine(launching.trainer_devices(options.calls))
+    folders = options.specs.folders
+    return place_recipe(recipe, launch, machine, pinned=pinned, specs=folders, lengths=lengths)
+
+
+def _place_on_runs(
+    options: TrainOptions, runs: Sequence[Run], recipe: Recipe, launch: LaunchSpec
+) -> TrainingPlacement | None:
+    """Return the placement of a training on runs; without accelerators their rows are read in a dry
+    run only, since their length decides nothing."""
+    lengths = None
+    if options.dry_run or launching.count_accelerators(options.calls):
+        lengths = measure_rows(runs, recipe, row_limit(recipe))
+    return place_options(options, recipe, launch, lengths)
+
+
+def planned_placement(
+    options: TrainOptions,
+    recipe: Recipe,
+    model: str,
+    lengths: RowLengths | None = None,
+    machine: Machine | None = None,
+) -> TrainingPlacement | None:
+    """Return where a training that starts from a model will be placed, before there is a run. Raise
+    what `choose_launch` does, TrainError if the processes cannot share a step's rows."""
+    cards = launching.count_accelerators(options.calls) if machine is None else machine.cards
+    launch, _ = choose_launch(options, recipe, split_sets(options.specs.sets)[1], cards)
+    recipe = recipe.model_copy(update={"model": recipe.model or model})
+    return place_options(options, recipe, launch, lengths, machine)
+
+
+def adopt_placement(
+    placement: TrainingPlacement, options: TrainOptions, notes: list[str]
+) -> tuple[Recipe, LaunchSpec, list[str]]:
+    """Return (recipe, launch, notes) as placed. Raise TrainError, except in a dry run, if nothing
+    fits, and as `choose_launch` does for another launch."""
+    refusal = placement.refusal()
+    if refusal is not None and not options.dry_run:
+        raise TrainError(
+            f"recipe {placement.first.recipe.name!r}: {refusal}; expected a machine with more, or "
+            "an adapter: --set lora.r=16"
+        )
+    chosen = placement.best if placement.fits else placement.first
+    if chosen is not placement.first:
+        launching.check_launch(chosen.launch, chosen.recipe.fit)
+        if not options.dry_run:
+            launching.check_installed(chosen.launch, chosen.recipe)
+        notes = [placement_note(placement)]
+    return chosen.recipe, chosen.launch, notes
 
 
 def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:

@@ -2,6 +2,7 @@
 
 All code that needs to know the accelerators asks here. `CONVBENCH_SIMULATED_DEVICES=4x80` simulates
 four devices of 80 GB each: models run on the CPU, but placement and waiting are as with devices.
+`CONVBENCH_SIMULATED_HOST=256` simulates 256 GB of the machine's own memory.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from convbench.errors import SpecError
 from convbench.schema.run import Devices, Flag, Role
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-SIMULATED = "CONVBENCH_SIMULATED_DEVICES"
-"""Environment variable `COUNTxGB`."""
+SIMULATED, SIMULATED_HOST = "CONVBENCH_SIMULATED_DEVICES", "CONVBENCH_SIMULATED_HOST"
+"""Environment variables: accelerators as `COUNTxGB`, and GB of the machine's own memory."""
+GB = 10**9
 ROLES: tuple[Role, ...] = ("policy", "teacher", "judge", "trainer")
 
 
@@ -45,10 +47,30 @@ def list_devices() -> tuple[Device, ...]:
 
 
 def _simulated_devices(text: str) -> tuple[Device, ...]:
+    try:
+        count, memory = parse_cards(text)
+    except ValueError as error:
+        raise SpecError(f"{SIMULATED}: {error}") from None
+    return tuple(Device(str(n), memory * GB) for n in range(count))
+
+
+def parse_cards(text: str) -> tuple[int, int]:
+    """Return (number of accelerators, GB of each) of `COUNTxGB`. Raises ValueError for anything
+    else."""
     sizes = re.fullmatch(r"([1-9]\d?)x([1-9]\d{0,3})", text)
     if sizes is None:
-        raise SpecError(f"{SIMULATED}: found {text!r:.40}; expected COUNTxGB, e.g. 4x80")
-    return tuple(Device(str(n), int(sizes[2]) * 10**9) for n in range(int(sizes[1])))
+        raise ValueError(f"found {text!r:.40}; expected COUNTxGB, e.g. 4x80")
+    return int(sizes[1]), int(sizes[2])
+
+
+def host_memory() -> int:
+    """Return the bytes of this machine's own memory, that of its accelerators not included."""
+    simulated = os.environ.get(SIMULATED_HOST)
+    if simulated is None:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if not re.fullmatch(r"[1-9]\d{0,5}", simulated):
+        raise SpecError(f"{SIMULATED_HOST}: found {simulated!r:.40}; expected GB, e.g. 256")
+    return int(simulated) * GB
 
 
 def _nvidia_devices() -> tuple[Device, ...]:

@@ -28,12 +28,14 @@ from convbench.models.weights_path import content_hash
 from convbench.rollout.plan import seen_before
 from convbench.schema import Message, ProtocolSpec
 from convbench.schema.base import FrozenModel
-from convbench.schema.recipe import TieRule
+from convbench.schema.recipe import Recipe, TieRule
 from convbench.store.checkpoint import Checkpoint
 from convbench.views import SEPARATOR
 
 CRITIC, CANDIDATES, RANKED = "critic", "candidates.jsonl", "ranked.jsonl"
 """Folder and files of the checkpoint with the results of the stages."""
+CRITIC_TRAINER = "sweet_critic"
+"""Stage 1's trainer script."""
 
 
 class SweetArgs(FrozenModel):
@@ -327,3 +329,14 @@ def policy_pairs(
             "turn (args.candidates), or train the critic for longer (args.critic)"
         )
     return Pairs(selection, tuple(items), dict(skipped))
+
+
+def critic_recipe(recipe: Recipe, settings: SweetArgs) -> Recipe:
+    """Return stage 1's recipe: the same, named NAME-critic, with the critic's trainer and its own
+    `fit` values.
+
+    Raise pydantic's ValidationError for invalid ones.
+    """
+    fit = recipe.fit.model_validate({**recipe.fit.model_dump(), **settings.critic})
+    name = f"{recipe.name}-critic"
+    return recipe.model_copy(update={"name": name, "trainer": CRITIC_TRAINER, "fit": fit})

@@ -26,6 +26,7 @@ from convbench.learn.sweet.pairs import (
     TrajectoryPairs,
     check_base,
     check_unquantized,
+    critic_recipe,
     critic_rows,
     hidden_text,
     trajectory_pairs,
@@ -41,8 +42,6 @@ from convbench.views import policy_turns
 
 PREVIEW_CONVERSATIONS = 8
 """Conversations that a dry run turns into tokens, to find the longest row."""
-CRITIC_TRAINER = "sweet_critic"
-"""Stage 1's trainer script."""
 
 
 @dataclass(frozen=True)
@@ -223,17 +222,6 @@ def credit_lines(critic: Path, selection: Selection) -> Iterator[str]:
         for turn, value in zip(turns, values, strict=False):
             text = " ".join(text_of(item.conversation.turns[turn].content).split())
             yield f"  {value:+8.3f}  {textwrap.shorten(text, 70, placeholder=' …')}"
-
-
-def critic_recipe(recipe: Recipe, settings: SweetArgs) -> Recipe:
-    """Return stage 1's recipe: the same, named NAME-critic, with the critic's trainer and its own
-    `fit` values.
-
-    Raise pydantic's ValidationError for invalid ones.
-    """
-    fit = recipe.fit.model_validate({**recipe.fit.model_dump(), **settings.critic})
-    name = f"{recipe.name}-critic"
-    return recipe.model_copy(update={"name": name, "trainer": CRITIC_TRAINER, "fit": fit})
 
 
 def rank_candidates(job: Job, selection: Selection, settings: SweetArgs) -> None:

@@ -1,0 +1,264 @@
+"""`convbench plan`: what a training takes of memory and time, and where it is placed to fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import out, print_fact, print_table, quoted
+from convbench.options.plan import PlanOptions
+
+if TYPE_CHECKING:
+    from convbench.learn.plan import TrainingPlan
+
+PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "reference", "adapters")
+"""Parts of a training's memory, in the order of the table."""
+
+
+class TrainingMemory(Answer):
+    """Memory of one training of the recipe, in GB (1e9 bytes) of one card at its peak."""
+
+    training: str
+    """The recipe's name; of SWEET `critic`, `policy` and `ranking`."""
+    weights: float
+    """Weights, with copies in the precision that computes."""
+    gradients: float
+    """Gradients."""
+    optimizer: float
+    """Moments, master weights, and what the step itself needs."""
+    activations: float
+    """What the backward pass needs of the layers."""
+    logits: float
+    """Logits, and what is computed from them."""
+    reference: float
+    """A frozen model beside the policy: a reference or a teacher."""
+    adapters: float
+    """Adapters with gradients and moments."""
+    margin: float
+    """What the allocator keeps beyond what lives."""
+    context: float
+    """What CUDA itself takes; on a CPU the process."""
+    card: float
+    """The sum."""
+    host: float
+    """Host memory of one process."""
+
+
+class EngineUse(Answer):
+    """Memory of an engine that samples with the same model, in GB of one card."""
+
+    weights: float
+    """Weights in bf16."""
+    cache: float
+    """Keys and values of 32 conversations of the longest row."""
+    overhead: float
+    """What the engine takes beside them."""
+    cards_each: int | None
+    """Cards of one copy (tensor parallel); null if the cards cannot hold it, or without cards."""
+    copies: int | None
+    """Copies beside each other (data parallel)."""
+    share: float | None
+    """Share of each card."""
+    side_by_side: list[float] | None
+    """Shares of one card for a teacher and a checkpoint of this size; null if they do not fit."""
+
+
+class PlanAnswer(Answer):
+    """`plan`: a training on given cards."""
+
+    recipe: str
+    """The recipe's name."""
+    model: str
+    """The model that it starts from."""
+    parameters: int
+    """Number of the model's weights, without norms."""
+    cards: int
+    """Number of cards; 0 without any."""
+    card_gb: float
+    """GB of each card."""
+    host_gb: float
+    """GB of the machine's own memory."""
+    tokens: int
+    """Tokens of the longest row."""
+    rows: int
+    """Rows that the hours are of."""
+    lengths: str
+    """Where both come from."""
+    fits: bool
+    """Whether it fits; else the exit code is 1."""
+    placed: str
+    """Where it is placed, or what is missing."""
+    launch: str
+    """The launch that is chosen, or that lacks least."""
+    processes: int
+    """Its processes."""
+    offloaded: list[str]
+    """What lies in host memory."""
+    batch_size: int
+    """Rows of a process at once."""
+    accumulation: int
+    """Batches of one step."""
+    gradient_checkpointing: bool
+    """Whether activations are computed again in the backward pass."""
+    reasons: list[str]
+    """Ways that do not fit, in the order in which they were looked at."""
+    trainings: list[TrainingMemory]
+    """Memory of each training of the recipe."""
+    card_needed_gb: float
+    """GB that each card needs."""
+    host_needed_gb: float
+    """GB of host memory that all processes need."""
+    engine: EngineUse
+    """The engine that samples with this model."""
+    hours: float
+    """Hours of the training."""
+    throughput: str
+    """Where the hours come from: `measured: …` or `stated: …`."""
+    usd: float | None
+    """Dollars of all cards for these hours; null without a price."""
+
+
+def run(options: PlanOptions, context: RunContext) -> PlanAnswer:
+    """Plan a training, and return the plan; the exit code is 1 if nothing fits."""
+    from convbench.learn.place_recipe import student_lines
+    from convbench.learn.placement import shard_plan
+    from convbench.learn.plan import plan_training
+
+    plan = plan_training(options)
+    best, machine, fit = plan.placement.best, plan.machine, plan.placement.best.recipe.fit
+    for line in student_lines(plan.recipe, plan.shape):
+        context.add_note(line)
+    left = machine.cards - best.processes
+    if left > 0:
+        context.add_note(
+            f"{left} of {machine.cards} cards are left to other work; --launch {best.launch.name} "
+            f"--set launch.num_processes={machine.cards} takes all"
+        )
+    if not plan.placement.fits:
+        context.exit_code = 1
+    placed = plan.engine_placement
+    return PlanAnswer(
+        recipe=plan.recipe.name,
+        model=plan.model,
+        parameters=plan.shape.weight_count,
+        cards=machine.cards,
+        card_gb=_gb(machine.card_bytes),
+        host_gb=_gb(machine.host_bytes),
+        tokens=plan.lengths.longest,
+        rows=plan.lengths.rows,
+        lengths=plan.lengths.source,
+        fits=plan.placement.fits,
+        placed=plan.placement.line(),
+        launch=best.launch.name,
+        processes=best.processes,
+        offloaded=sorted(shard_plan(best.launch).host),
+        batch_size=fit.batch_size,
+        accumulation=fit.accumulation,
+        gradient_checkpointing=fit.gradient_checkpointing,
+        reasons=plan.placement.reasons(),
+        trainings=_memory_of(plan),
+        card_needed_gb=_gb(best.card),
+        host_needed_gb=_gb(best.host),
+        engine=EngineUse(
+            weights=_gb(plan.engine.weights),
+            cache=_gb(plan.engine.cache),
+            overhead=_gb(plan.engine.overhead),
+            cards_each=placed and placed.cards_each,
+            copies=placed and placed.copies,
+            share=placed and round(placed.share, 3),
+            side_by_side=plan.shares and [round(share, 3) for share in plan.shares],
+        ),
+        hours=plan.hours,
+        throughput=plan.throughput,
+        usd=None if options.price is None else options.price * plan.hours * max(1, machine.cards),
+    ).with_source(plan)
+
+
+def _memory_of(plan: TrainingPlan) -> list[TrainingMemory]:
+    """Return the memory of each training of the chosen placement."""
+    best = plan.placement.best
+    return [
+        TrainingMemory(
+            training=name,
+            **{part: _gb(getattr(parts, part)) for part in (*PARTS, "margin", "host")},
+            context=_gb(best.context),
+            card=_gb(parts.total + best.context),
+        )
+        for name, parts in best.parts.items()
+    ]
+
+
+def _gb(size: float) -> float:
+    return round(size / 1e9, 3)
+
+
+def show(answer: PlanAnswer) -> None:
+    """Print the table of memory, what was chosen and why, the engine, hours and dollars."""
+    plan: TrainingPlan = answer._source
+    print_fact("recipe", f"{answer.recipe}: {plan.recipe.title}")
+    print_fact("model", f"{quoted(answer.model)}, {answer.parameters / 1e9:,.2f} billion weights")
+    print_fact("machine", plan.machine.describe())
+    print_fact("rows", f"at most {answer.tokens:,} tokens ({answer.lengths})")
+    out.print()
+    _print_memory(answer)
+    out.print()
+    print_fact("placed" if answer.fits else "missing", answer.placed)
+    for reason in answer.reasons:
+        print_fact("", reason)
+    print_fact("engine", _engine_line(answer))
+    rows = f"{answer.rows:,} rows"
+    print_fact("hours", f"about {_format_hours(answer.hours)} for {rows} ({answer.throughput})")
+    if answer.usd is not None:
+        print_fact("dollars", f"about {answer.usd:,.2f}, of all cards for these hours")
+
+
+def _print_memory(answer: PlanAnswer) -> None:
+    """Print a row for each part of the memory and a column for each training and the engine."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("GB at the peak")
+    for training in answer.trainings:
+        table.add_column(training.training, justify="right")
+    table.add_column("engine", justify="right")
+    engine = answer.engine
+    total = engine.weights + engine.cache + engine.overhead
+    beside = {"weights": engine.weights, "cache": engine.cache, "context": engine.overhead}
+    rows = [*PARTS, "cache", "margin", "context", "card", "host"]
+    words = {"optimizer": "optimiser", "margin": "allocator's margin", "context": "CUDA, libraries"}
+    words |= {"card": "a card" if answer.cards else "a process", "host": "host, a process"}
+    for row in rows:
+        cells = [getattr(each, row, None) for each in answer.trainings]
+        cells.append(total if row == "card" else beside.get(row))
+        table.add_row(words.get(row, row), *(_cell(value) for value in cells))
+    print_table(table)
+
+
+def _cell(value: float | None) -> str:
+    return f"{value:,.1f}" if value else "-"
+
+
+def _engine_line(answer: PlanAnswer) -> str:
+    """Return where copies of the engine stand."""
+    engine = answer.engine
+    if not answer.cards:
+        return "no card: the local engine on the CPU"
+    if engine.copies is None:
+        return "does not fit these cards"
+    both = engine.side_by_side
+    beside = (
+        f"; a teacher and a checkpoint of this size on one card take {both[0]:.2f} and "
+        f"{both[1]:.2f} of it"
+        if both
+        else "; a teacher and a checkpoint of this size do not fit on one card"
+    )
+    each = f" of {engine.cards_each} cards each" if (engine.cards_each or 1) > 1 else ""
+    copies = f"{engine.copies} cop{'y' if engine.copies == 1 else 'ies'}{each}"
+    return f"{copies}, {engine.share:.2f} of a card{beside}"
+
+
+def _format_hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 0.95 else f"{hours:.2g}"
+
+
+plan_command = Command(run, show)

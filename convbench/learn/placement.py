@@ -1,0 +1,445 @@
+"""Place a training on a machine's cards so that it fits, and say why; arithmetic alone.
+
+What the recipe or the user says comes first. Then, in this order, until it fits: fewer rows at once
+with more accumulation (the same step), checkpointed activations, more of the cards, ZeRO-2 and
+ZeRO-3 over all of them, and at last the optimiser and the weights in host memory, never on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from convbench import catalog
+from convbench.learn.memory import (
+    Device,
+    Kind,
+    MemoryParts,
+    StepRows,
+    scoring_memory,
+    shard_plan,
+    step_memory,
+)
+from convbench.learn.steps import with_accumulation
+from convbench.learn.sweet.pairs import SweetArgs, critic_recipe
+from convbench.models.devices import GB, host_memory, list_devices
+from convbench.models.weights_path import ModelShape
+from convbench.schema.recipe import LaunchSpec, Recipe
+
+FULL_BYTES, ADAPTER_BYTES = 8, 2
+"""Least bytes a weight of a training: all weights in bf16 with gradients and AdamW's two moments,
+or the frozen weights under an adapter."""
+CONTEXT_BYTES = 1e9
+"""Bytes of a card that CUDA's own context takes."""
+PROCESS_BYTES = 3e9
+"""Assumed bytes of host memory of a trainer's process itself: libraries, rows, pinned buffers."""
+KINDS: Mapping[str, Kind] = {
+    "dpo": "preference",
+    "step_dpo": "preference",
+    "kto": "preference",
+    "sweet_policy": "preference",
+    "sweet_critic": "critic",
+    "star_gate_d": "distillation",
+}
+"""What a trainer computes in a step; the others, and a user's own, weighted rows."""
+PAIRED = ("dpo", "step_dpo", "sweet_policy", "sweet_critic")
+"""Trainers whose row is a pair."""
+ESTIMATED_IN_BATCH = ("kto",)
+"""Trainers that estimate something within the rows at once, whose number must stay."""
+DEEPSPEED, FSDP = "deepspeed_config", "fsdp_config"
+TO_HOST = {"offload_optimizer_device": "cpu"}
+NOTHING_TO_HOST = {"offload_optimizer_device": "none", "offload_param_device": "none"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cards of one machine, and its own memory."""
+
+    cards: int
+    card_bytes: float
+    """Bytes of each card, of the smallest if they differ."""
+    host_bytes: float
+
+    @property
+    def device(self) -> Device:
+        """What trains: the cards, or the CPU without any."""
+        return "cuda" if self.cards else "cpu"
+
+    def describe(self) -> str:
+        """Return cards and host memory in words."""
+        cards = f"{self.cards} x {format_gb(self.card_bytes)} GB" if self.cards else "no card"
+        return f"{cards}, {format_gb(self.host_bytes)} GB of host memory"
+
+
+def this_machine(names: Sequence[str] | None = None) -> Machine:
+    """Return this machine with the named cards (None: all); without cards of a known size it has
+    none."""
+    devices = [device for device in list_devices() if names is None or device.name in names]
+    smallest = min((device.memory for device in devices), default=0)
+    return Machine(len(devices) if smallest else 0, float(smallest), float(host_memory()))
+
+
+@dataclass(frozen=True)
+class RowLengths:
+    """Lengths of a training's rows in tokens, and their number."""
+
+    longest: int
+    labelled: int
+    """Most tokens of a row that have a loss."""
+    mean: float
+    rows: int
+    source: str
+    """Where they come from, in words."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """What the user set, which stays."""
+
+    launch: bool = False
+    processes: bool = False
+    offload: bool = False
+    rows: bool = False
+    """Rows at once, or their accumulation."""
+    checkpointing: bool = False
+
+
+def pinned_settings(
+    launch: str | None, recipe_sets: Mapping[str, Any], launch_sets: Mapping[str, Any]
+) -> Pinned:
+    """Return what a user pinned: a named launch, and settings as `split_sets` returns them."""
+    return Pinned(
+        launch=launch is not None or bool(launch_sets),
+        processes="accelerate.num_processes" in launch_sets,
+        offload=any("offload" in key for key in launch_sets),
+        rows=bool({"fit.batch_size", "fit.accumulation"} & recipe_sets.keys()),
+        checkpointing="fit.gradient_checkpointing" in recipe_sets,
+    )
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a recipe: SWEET's has two, one after the other."""
+
+    name: str
+    kind: Kind
+    recipe: Recipe
+    pairs: bool
+
+    def step_rows(self, lengths: RowLengths) -> StepRows:
+        """Return what is in the model at once."""
+        rows = self.recipe.fit.batch_size * (2 if self.pairs else 1)
+        return StepRows(rows, lengths.longest, min(lengths.labelled, lengths.longest))
+
+
+def trainings_of(recipe: Recipe) -> list[Training]:
+    """Return the trainings that a recipe does, in order."""
+    trainer = recipe.trainer or ""
+    kind = KINDS.get(trainer, "distillation" if recipe.distil is not None else "weighted")
+    own = Training(recipe.name, kind, recipe, trainer in PAIRED)
+    if trainer != "sweet_policy":
+        return [own]
+    critic = critic_recipe(recipe, SweetArgs.from_args(recipe.args, recipe.name))
+    return [Training("critic", "critic", critic, pairs=True), replace(own, name="policy")]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to place a training, with what it takes."""
+
+    recipe: Recipe
+    launch: LaunchSpec
+    machine: Machine
+    parts: Mapping[str, MemoryParts]
+    """Bytes of a process, by training."""
+
+    @property
+    def processes(self) -> int:
+        """Processes on one machine."""
+        return self.launch.process_count // machines_of(self.launch)
+
+    @property
+    def context(self) -> float:
+        """Bytes that CUDA takes on a card; on a CPU those of the process itself."""
+        return CONTEXT_BYTES if self.machine.cards else PROCESS_BYTES
+
+    @cached_property
+    def card(self) -> float:
+        """Bytes of a card at the largest peak; on a CPU of a process."""
+        return max(part.total for part in self.parts.values()) + self.context
+
+    @cached_property
+    def host(self) -> float:
+        """Bytes of host memory of all processes of one machine."""
+        if not self.machine.cards:
+            return self.card * self.processes
+        return self.processes * (max(p.host for p in self.parts.values()) + PROCESS_BYTES)
+
+    @property
+    def lacks(self) -> tuple[float, float]:
+        """Bytes that are missing, of each card and of the host."""
+        host = max(0.0, self.host - self.machine.host_bytes)
+        card = self.card - self.machine.card_bytes if self.machine.cards else 0.0
+        return max(0.0, card), host
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing is missing."""
+        return not any(self.lacks)
+
+    def describe(self) -> str:
+        """Return how it is placed and what it takes, in words."""
+        fit, launch, machine = self.recipe.fit, self.launch, self.machine
+        count = f"{self.processes} card{'s' if self.processes > 1 else ''}"
+        words = [f"{launch.name} on {count if machine.cards else 'the CPU'}"]
+        offloaded = [OFFLOADED[name] for name in OFFLOADED if name in shard_plan(launch).host]
+        if offloaded:
+            words.append(f"{' and '.join(offloaded)} in host memory")
+        words.append(f"{fit.batch_size} x {fit.accumulation} rows a process")
+        if fit.gradient_checkpointing:
+            words.append("checkpointed")
+        host = f"{format_gb(self.host)} GB of {format_gb(machine.host_bytes)} of host memory"
+        card = f"{format_gb(self.card)} GB of {format_gb(machine.card_bytes)} a card, "
+        return f"{', '.join(words)}: {card if machine.cards else ''}{host}"
+
+
+OFFLOADED = {"optimizer": "optimiser", "weights": "weights"}
+"""Words for the parts that a launch keeps in host memory."""
+
+
+@dataclass(frozen=True)
+class TrainingPlacement:
+    """How a training is placed, and the ways that were looked at before."""
+
+    first: Attempt
+    """As the recipe or the user says."""
+    best: Attempt
+    """The first way that fits; if none does, the one that lacks least."""
+    tried: tuple[Attempt, ...]
+    """Of each launch that does not fit the way that lacks least, in order."""
+    least_bytes: float
+    """Bytes that are certain, whatever the launch."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits."""
+        return self.best.fits
+
+    def reasons(self) -> list[str]:
+        """Return a line for each way that does not fit, as the recipe or the user says first."""
+        same = bool(self.tried) and self.tried[0].launch == self.first.launch
+        attempts = self.tried if same else (self.first, *self.tried)
+        return [
+            f"does not fit: {attempt.describe()}{_undivided(attempt)}"
+            for attempt in attempts
+            if attempt is not self.best
+        ]
+
+    def line(self) -> str:
+        """Return one line: how it is placed, or what is missing."""
+        if self.fits:
+            return self.best.describe()
+        missing = " and ".join(
+            f"{format_gb(max(size, GB / 10))} GB {where}"
+            for size, where in zip(self.best.lacks, ("a card", "of host memory"), strict=True)
+            if size
+        )
+        return f"nothing fits; the least is {self.best.describe()}; missing: {missing}"
+
+    def refusal(self) -> str | None:
+        """Return why this training cannot start, or None; on a CPU only what is certain counts."""
+        if self.best.machine.cards:
+            return None if self.fits else self.line()
+        least, host = self.least_bytes, self.best.machine.host_bytes
+        if least <= host:
+            return None
+        return f"training takes at least {format_gb(least)} GB of memory, found {format_gb(host)}"
+
+
+def _undivided(attempt: Attempt) -> str:
+    """Return a remark on a launch whose sharding does nothing, as there is one process."""
+    sharded = attempt.launch.accelerate is not None and shard_plan(attempt.launch).engine != "ddp"
+    return " (one process divides nothing)" if sharded and attempt.processes == 1 else ""
+
+
+def place_training(
+    recipe: Recipe,
+    launch: LaunchSpec,
+    shape: ModelShape,
+    lengths: RowLengths,
+    machine: Machine,
+    *,
+    pinned: Pinned = Pinned(),
+    specs: Sequence[Path] = (),
+) -> TrainingPlacement:
+    """Return the placement of a recipe's trainings of a model; `launch` is what the recipe or the
+    user says. Without cards that is kept as it is."""
+    launch = _on_cards(launch, machine.cards)
+    step_rows = recipe.fit.batch or (
+        recipe.fit.batch_size * recipe.fit.accumulation * launch.process_count
+    )
+    adapted = recipe.lora is not None and recipe.distil is None
+    least = float(shape.weight_count * (ADAPTER_BYTES if adapted else FULL_BYTES))
+    first: Attempt | None = None
+    tried: list[Attempt] = []
+    for candidate in _launches(recipe, launch, machine, pinned, step_rows, specs):
+        attempts: list[Attempt] = []
+        for way in _recipes(recipe, candidate.process_count, step_rows, pinned, machine):
+            parts = _all_parts(way, candidate, shape, lengths, machine)
+            attempts.append(attempt := Attempt(way, candidate, machine, parts))
+            first = first or attempt
+            if attempt.fits:
+                return TrainingPlacement(first, attempt, tuple(tried), least)
+        if attempts:
+            tried.append(min(attempts, key=lambda attempt: sum(attempt.lacks)))
+    if first is None:  # no number of rows at once that the processes could share
+        with_accumulation(recipe, launch.process_count)
+        raise AssertionError
+    return TrainingPlacement(first, min(tried, key=lambda a: sum(a.lacks)), tuple(tried), least)
+
+
+def _all_parts(
+    recipe: Recipe, launch: LaunchSpec, shape: ModelShape, lengths: RowLengths, machine: Machine
+) -> dict[str, MemoryParts]:
+    """Return what each training takes, and SWEET's ranking, in which the critic and its reference
+    score one row after the other on one card."""
+    precision = recipe.fit.precision
+    width: Any = "bf16" if precision in ("auto", "bf16") and machine.cards else "fp32"
+    if precision == "bf16":
+        width = "bf16"
+    parts: dict[str, MemoryParts] = {}
+    for training in trainings_of(recipe):
+        distil = training.recipe.distil
+        layers = distil.student_layers if distil is not None else None
+        parts[training.name] = step_memory(
+            training.kind,
+            replace(shape, layers=min(layers or shape.layers, shape.layers)),
+            training.recipe,
+            training.step_rows(lengths),
+            precision=width,
+            shards=shard_plan(launch),
+            device=machine.device,
+            reference=shape,
+        )
+    if "critic" in parts:
+        one = StepRows(1, lengths.longest, min(lengths.labelled, lengths.longest))
+        scoring = scoring_memory(shape, one, precision=width)
+        parts["ranking"] = replace(scoring, reference=scoring.weights)
+    return parts
+
+
+def _recipes(
+    recipe: Recipe, processes: int, step_rows: int, pinned: Pinned, machine: Machine
+) -> Iterator[Recipe]:
+    """Yield the recipe as it is, then with fewer rows at once, then the same with checkpointed
+    activations; every step has the same rows. Yields nothing if the processes cannot share them."""
+    if not machine.cards:
+        yield with_accumulation(recipe, processes)
+        return
+    fit = recipe.fit
+    stays = pinned.rows or recipe.trainer in ESTIMATED_IN_BATCH
+    sizes = [
+        size
+        for size in range(fit.batch_size, 0, -1)
+        if step_rows % (size * processes) == 0 and (size == fit.batch_size or not stays)
+    ]
+    checkpointed = [fit.gradient_checkpointing]
+    if not (fit.gradient_checkpointing or pinned.checkpointing):
+        checkpointed.append(True)
+    for checkpointing in checkpointed:
+        for size in sizes:
+            values = {
+                "batch_size": size,
+                "accumulation": step_rows // (size * processes),
+                "gradient_checkpointing": checkpointing,
+            }
+            yield recipe.model_copy(update={"fit": fit.model_copy(update=values)})
+
+
+def _launches(
+    recipe: Recipe,
+    launch: LaunchSpec,
+    machine: Machine,
+    pinned: Pinned,
+    step_rows: int,
+    specs: Sequence[Path],
+) -> Iterator[LaunchSpec]:
+    """Yield the launch as it is, then others that divide more, in the order of their cost."""
+    cards = max((n for n in range(1, machine.cards + 1) if step_rows % n == 0), default=0)
+    seen: list[dict[str, Any] | None] = []
+    for other in _all_launches(recipe, launch, cards, pinned, specs):
+        if other.accelerate not in seen:
+            seen.append(other.accelerate)
+            yield other
+
+
+def _all_launches(
+    recipe: Recipe, launch: LaunchSpec, cards: int, pinned: Pinned, specs: Sequence[Path]
+) -> Iterator[LaunchSpec]:
+    yield launch
+    if not cards or machines_of(launch) > 1:
+        return
+    config = launch.accelerate or {}
+    spread = bool(config) and not pinned.processes
+    if spread:
+        yield _on_cards(launch, cards, all_of_them=True)
+
+    def named(name: str, offload: Mapping[str, str]) -> LaunchSpec:
+        sets = {f"accelerate.{DEEPSPEED}.{key}": value for key, value in offload.items()}
+        other = catalog.load_spec(LaunchSpec, "launch", name, specs=specs, sets=sets)
+        return _on_cards(other, cards, all_of_them=True)
+
+    if not pinned.launch and cards > 1:
+        yield named("zero2", NOTHING_TO_HOST)
+        yield named("zero3", NOTHING_TO_HOST)
+    if pinned.offload or not recipe.fit.optimizer.startswith("adamw"):  # as `check_launch` says
+        return
+    if not pinned.launch:
+        yield named("zero2", TO_HOST)
+        yield named("zero3", {**TO_HOST, "offload_param_device": "cpu"})
+        return
+    for offloaded in _offloaded(launch):
+        yield offloaded
+        if spread:
+            yield _on_cards(offloaded, cards, all_of_them=True)
+
+
+def _offloaded(launch: LaunchSpec) -> Iterator[LaunchSpec]:
+    """Yield the launch with its optimiser, then also its weights, in host memory, as far as it
+    can."""
+    config = launch.accelerate or {}
+    if FSDP in config:
+        yield _with_section(launch, FSDP, {"fsdp_offload_params": True})
+    stage = int((config.get(DEEPSPEED) or {}).get("zero_stage") or 0)
+    if stage >= 1:
+        yield _with_section(launch, DEEPSPEED, TO_HOST)
+    if stage == 3:
+        yield _with_section(launch, DEEPSPEED, {**TO_HOST, "offload_param_device": "cpu"})
+
+
+def _with_section(launch: LaunchSpec, name: str, values: Mapping[str, Any]) -> LaunchSpec:
+    config = launch.accelerate or {}
+    section = {**config[name], **values}
+    return launch.model_copy(update={"accelerate": {**config, name: section}})
+
+
+def _on_cards(launch: LaunchSpec, cards: int, *, all_of_them: bool = False) -> LaunchSpec:
+    """Return the launch on no more processes than there are cards, or on all of these."""
+    config = launch.accelerate
+    if config is None or not cards or machines_of(launch) > 1:
+        return launch
+    count = cards if all_of_them else min(cards, launch.process_count)
+    return launch.model_copy(update={"accelerate": {**config, "num_processes": count}})
+
+
+def machines_of(launch: LaunchSpec) -> int:
+    """Return the number of machines of a launch."""
+    return int((launch.accelerate or {}).get("num_machines") or 1)
+
+
+def format_gb(size: float) -> str:
+    """Return bytes in GB as text."""
+    return f"{size / GB:,.1f}" if size < 9.95 * GB else f"{size / GB:,.0f}"
