@@ -12,6 +12,9 @@ from convbench.learn.job import Job, PairData, script
 from convbench.learn.pairs import Pairs
 from convbench.schema import ProtocolSpec
 
+STEP, SEQUENCES = "preference", 2
+"""What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
+
 
 def data(job: Job) -> Pairs:
     """Return pairs of final replies of each task's best and worst conversation, under the prompt of

@@ -16,6 +16,12 @@ OWN_LOSS = True
 """It uses no field of `loss`."""
 
 
+STEP = "preference"
+"""What a step computes (`learn/placement.py`)."""
+ROWS_STAY = True
+"""It estimates the divergence within the rows at once, whose number must stay."""
+
+
 def data(job: Job) -> Weighted:
     """Return the policy's turns with weights, of which only the signs count.
 

@@ -15,6 +15,10 @@ OWN_LOSS = True
 """It uses no field of `loss`."""
 
 
+STEP = "distillation"
+"""What a step computes (`learn/placement.py`)."""
+
+
 def data(job: Job) -> Weighted:
     """Return the best conversation of each task, with weight 1; with `weighting.threshold` all of
     at least that reward.

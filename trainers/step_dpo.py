@@ -12,6 +12,9 @@ from convbench.learn.job import Job, PairData, Preparation, TrainContext, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select_branches
 
+STEP, SEQUENCES = "preference", 2
+"""What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
+
 
 def prepare(job: Job, context: TrainContext) -> Preparation | None:
     """Return the preparation that samples and judges branches; None for logged pairs."""

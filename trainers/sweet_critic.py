@@ -14,6 +14,10 @@ ONE_RUN = True
 """It learns from the conversations of a single run."""
 
 
+STEP, SEQUENCES = "critic", 2
+"""What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
+
+
 def data(job: Job) -> TrajectoryPairs:
     """Return pairs (better, worse) of a task's conversations by reward, to train on and held out.
 

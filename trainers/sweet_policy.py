@@ -17,12 +17,23 @@ from convbench.learn.sweet.pairs import (
     ReplyKey,
     SweetArgs,
     check_base,
+    critic_recipe,
     policy_pairs,
 )
+from convbench.schema.recipe import Recipe
 from convbench.store.jsonl import read_records
 
 ONE_RUN = True
 """It learns from the conversations of a single run."""
+
+
+STEP, SEQUENCES = "preference", 2
+"""What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
+
+
+def earlier_recipes(recipe: Recipe) -> dict[str, Recipe]:
+    """Return the recipe of the critic, which is trained before the policy."""
+    return {"critic": critic_recipe(recipe, SweetArgs.from_args(recipe.args, recipe.name))}
 
 
 def prepare(job: Job, context: TrainContext) -> Preparation:

@@ -130,13 +130,13 @@ def run(options: PlanOptions, context: RunContext) -> PlanAnswer:
     best, machine, fit = plan.placement.best, plan.machine, plan.placement.best.recipe.fit
     for line in student_lines(plan.recipe, plan.shape):
         context.add_note(line)
-    left = machine.cards - best.processes
+    left = machine.cards - best.process_count
     if left > 0:
         context.add_note(
             f"{left} of {machine.cards} cards are left to other work; --launch {best.launch.name} "
             f"--set launch.num_processes={machine.cards} takes all"
         )
-    if not plan.placement.fits:
+    if not plan.placement.does_fit:
         context.exit_code = 1
     placed = plan.engine_placement
     return PlanAnswer(
@@ -144,27 +144,27 @@ def run(options: PlanOptions, context: RunContext) -> PlanAnswer:
         model=plan.model,
         parameters=plan.shape.weight_count,
         cards=machine.cards,
-        card_gb=_gb(machine.card_bytes),
-        host_gb=_gb(machine.host_bytes),
+        card_gb=_in_gb(machine.card_bytes),
+        host_gb=_in_gb(machine.host_bytes),
         tokens=plan.lengths.longest,
         rows=plan.lengths.rows,
         lengths=plan.lengths.source,
-        fits=plan.placement.fits,
-        placed=plan.placement.line(),
+        fits=plan.placement.does_fit,
+        placed=plan.placement.summary_line(),
         launch=best.launch.name,
-        processes=best.processes,
+        processes=best.process_count,
         offloaded=sorted(shard_plan(best.launch).host),
         batch_size=fit.batch_size,
         accumulation=fit.accumulation,
         gradient_checkpointing=fit.gradient_checkpointing,
-        reasons=plan.placement.reasons(),
+        reasons=plan.placement.reason_lines(),
         trainings=_memory_of(plan),
-        card_needed_gb=_gb(best.card),
-        host_needed_gb=_gb(best.host),
+        card_needed_gb=_in_gb(best.card_bytes),
+        host_needed_gb=_in_gb(best.host_bytes),
         engine=EngineUse(
-            weights=_gb(plan.engine.weights),
-            cache=_gb(plan.engine.cache),
-            overhead=_gb(plan.engine.overhead),
+            weights=_in_gb(plan.engine.weights),
+            cache=_in_gb(plan.engine.cache),
+            overhead=_in_gb(plan.engine.overhead),
             cards_each=placed and placed.cards_each,
             copies=placed and placed.copies,
             share=placed and round(placed.share, 3),
@@ -182,15 +182,15 @@ def _memory_of(plan: TrainingPlan) -> list[TrainingMemory]:
     return [
         TrainingMemory(
             training=name,
-            **{part: _gb(getattr(parts, part)) for part in (*PARTS, "margin", "host")},
-            context=_gb(best.context),
-            card=_gb(parts.total + best.context),
+            **{part: _in_gb(getattr(parts, part)) for part in (*PARTS, "margin", "host")},
+            context=_in_gb(best.context_bytes),
+            card=_in_gb(parts.total + best.context_bytes),
         )
         for name, parts in best.parts.items()
     ]
 
 
-def _gb(size: float) -> float:
+def _in_gb(size: float) -> float:
     return round(size / 1e9, 3)
 
 
@@ -199,7 +199,7 @@ def show(answer: PlanAnswer) -> None:
     plan: TrainingPlan = answer._source
     print_fact("recipe", f"{answer.recipe}: {plan.recipe.title}")
     print_fact("model", f"{quoted(answer.model)}, {answer.parameters / 1e9:,.2f} billion weights")
-    print_fact("machine", plan.machine.describe())
+    print_fact("machine", plan.machine.in_words())
     print_fact("rows", f"at most {answer.tokens:,} tokens ({answer.lengths})")
     out.print()
     _print_memory(answer)
@@ -230,11 +230,11 @@ def _print_memory(answer: PlanAnswer) -> None:
     for row in rows:
         cells = [getattr(each, row, None) for each in answer.trainings]
         cells.append(total if row == "card" else beside.get(row))
-        table.add_row(words.get(row, row), *(_cell(value) for value in cells))
+        table.add_row(words.get(row, row), *(_table_cell(value) for value in cells))
     print_table(table)
 
 
-def _cell(value: float | None) -> str:
+def _table_cell(value: float | None) -> str:
     return f"{value:,.1f}" if value else "-"
 
 

@@ -326,7 +326,7 @@ def _training_check(
         lengths = _row_bound(findings, planned, recipe, options)
         placement = place_options(training, recipe, launch, lengths)
         if placement is not None:
-            findings.placements[name] = placement.line()
+            findings.placements[name] = placement.summary_line()
             placed_recipe, launch, notes = adopt_placement(placement, training, notes)
             findings.recipes[name] = placed_recipe
             findings.processes[name] = launch.process_count

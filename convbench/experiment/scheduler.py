@@ -246,7 +246,7 @@ def _count_processes(planned: PlannedStep, options: ExperimentOptions) -> int:
         policy = training.model or _policy_reference(planned, options)
         placement = planned_placement(training, recipe, policy)
         if placement is not None:
-            return placement.best.processes
+            return placement.best.process_count
         sets = split_sets(training.specs.sets)[1]
         gpus = launching.count_accelerators(options.calls)
         return choose_launch(training, recipe, sets, gpus)[0].process_count

@@ -106,7 +106,7 @@ def place_recipe(
 
 def placement_note(placement: TrainingPlacement) -> str:
     """Return one line on a placement that differs from what the recipe or the user says."""
-    return f"placed to fit: {placement.line()}; as it stands: {placement.first.describe()}"
+    return f"placed to fit: {placement.summary_line()}; as it stands: {placement.first.in_words()}"
 
 
 def placement_lines(placement: TrainingPlacement | None, recipe: Recipe) -> Iterator[str]:
@@ -114,8 +114,8 @@ def placement_lines(placement: TrainingPlacement | None, recipe: Recipe) -> Iter
     if placement is None:
         yield f"memory: unknown, {recipe.model} has no known shape"
         return
-    yield f"memory: {'fits, ' if placement.fits else ''}{placement.line()}"
-    yield from placement.reasons()
+    yield f"memory: {'fits, ' if placement.does_fit else ''}{placement.summary_line()}"
+    yield from placement.reason_lines()
     yield from student_lines(recipe, shape_of(recipe.model or ""))
 
 
@@ -125,9 +125,11 @@ def student_lines(recipe: Recipe, shape: ModelShape | None) -> Iterator[str]:
         return
     layers = recipe.distil.student_layers
     chosen = f"its first {layers} layers" if layers else "the complete base"
-    whole, few = (TRAINED_BYTES * replace(shape, layers=n).weight_count for n in (shape.layers, 8))
+    complete, few = (
+        TRAINED_BYTES * replace(shape, layers=n).weight_count for n in (shape.layers, 8)
+    )
     yield (
         f"student: {chosen} (distil.student_layers); the complete base takes at least "
-        f"{format_gb(whole)} GB in training, its first 8 layers {format_gb(few)}, and the teacher "
+        f"{format_gb(complete)} GB in training, its first 8 layers {format_gb(few)}, and the teacher "
         f"{format_gb(2 * shape.weight_count)} beside them"
     )

@@ -11,20 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from convbench import catalog
+from convbench.learn.launch import load_trainer, locate_trainer
 from convbench.learn.memory import (
     Device,
     Kind,
     MemoryParts,
+    Precision,
     StepRows,
     scoring_memory,
     shard_plan,
     step_memory,
 )
 from convbench.learn.steps import with_accumulation
-from convbench.learn.sweet.pairs import SweetArgs, critic_recipe
 from convbench.models.devices import GB, host_memory, list_devices
 from convbench.models.weights_path import ModelShape
 from convbench.schema.recipe import LaunchSpec, Recipe
@@ -36,19 +38,6 @@ CONTEXT_BYTES = 1e9
 """Bytes of a card that CUDA's own context takes."""
 PROCESS_BYTES = 3e9
 """Assumed bytes of host memory of a trainer's process itself: libraries, rows, pinned buffers."""
-KINDS: Mapping[str, Kind] = {
-    "dpo": "preference",
-    "step_dpo": "preference",
-    "kto": "preference",
-    "sweet_policy": "preference",
-    "sweet_critic": "critic",
-    "star_gate_d": "distillation",
-}
-"""What a trainer computes in a step; the others, and a user's own, weighted rows."""
-PAIRED = ("dpo", "step_dpo", "sweet_policy", "sweet_critic")
-"""Trainers whose row is a pair."""
-ESTIMATED_IN_BATCH = ("kto",)
-"""Trainers that estimate something within the rows at once, whose number must stay."""
 DEEPSPEED, FSDP = "deepspeed_config", "fsdp_config"
 TO_HOST = {"offload_optimizer_device": "cpu"}
 NOTHING_TO_HOST = {"offload_optimizer_device": "none", "offload_param_device": "none"}
@@ -64,11 +53,11 @@ class Machine:
     host_bytes: float
 
     @property
-    def device(self) -> Device:
+    def training_device(self) -> Device:
         """What trains: the cards, or the CPU without any."""
         return "cuda" if self.cards else "cpu"
 
-    def describe(self) -> str:
+    def in_words(self) -> str:
         """Return cards and host memory in words."""
         cards = f"{self.cards} x {format_gb(self.card_bytes)} GB" if self.cards else "no card"
         return f"{cards}, {format_gb(self.host_bytes)} GB of host memory"
@@ -125,25 +114,30 @@ class Training:
     """One training of a recipe: SWEET's has two, one after the other."""
 
     name: str
-    kind: Kind
+    step: Kind
     recipe: Recipe
-    pairs: bool
+    sequences: int
+    """Sequences in the model of one row: two of a pair."""
 
     def step_rows(self, lengths: RowLengths) -> StepRows:
         """Return what is in the model at once."""
-        rows = self.recipe.fit.batch_size * (2 if self.pairs else 1)
+        rows = self.recipe.fit.batch_size * self.sequences
         return StepRows(rows, lengths.longest, min(lengths.labelled, lengths.longest))
 
 
-def trainings_of(recipe: Recipe) -> list[Training]:
-    """Return the trainings that a recipe does, in order."""
-    trainer = recipe.trainer or ""
-    kind = KINDS.get(trainer, "distillation" if recipe.distil is not None else "weighted")
-    own = Training(recipe.name, kind, recipe, trainer in PAIRED)
-    if trainer != "sweet_policy":
-        return [own]
-    critic = critic_recipe(recipe, SweetArgs.from_args(recipe.args, recipe.name))
-    return [Training("critic", "critic", critic, pairs=True), replace(own, name="policy")]
+def trainings_of(recipe: Recipe, trainer: ModuleType) -> list[Training]:
+    """Return the trainings that a recipe does, in order.
+
+    Its trainer's script says `STEP`, what a step computes (weighted rows without it), `SEQUENCES`
+    of a row (1 without it), and in `earlier_recipes` the recipes of trainings before its own.
+    """
+    earlier: Mapping[str, Recipe] = getattr(trainer, "earlier_recipes", lambda recipe: {})(recipe)
+    trainings: list[Training] = []
+    for name, each in earlier.items():
+        module = load_trainer(locate_trainer(each.trainer or ""))
+        trainings += [replace(part, name=name) for part in trainings_of(each, module)]
+    step, sequences = getattr(trainer, "STEP", "weighted"), getattr(trainer, "SEQUENCES", 1)
+    return [*trainings, Training(recipe.name, step, recipe, sequences)]
 
 
 @dataclass(frozen=True)
@@ -153,47 +147,48 @@ class Attempt:
     recipe: Recipe
     launch: LaunchSpec
     machine: Machine
+    trainings: Sequence[Training]
     parts: Mapping[str, MemoryParts]
     """Bytes of a process, by training."""
 
     @property
-    def processes(self) -> int:
+    def process_count(self) -> int:
         """Processes on one machine."""
         return self.launch.process_count // machines_of(self.launch)
 
     @property
-    def context(self) -> float:
+    def context_bytes(self) -> float:
         """Bytes that CUDA takes on a card; on a CPU those of the process itself."""
         return CONTEXT_BYTES if self.machine.cards else PROCESS_BYTES
 
     @cached_property
-    def card(self) -> float:
+    def card_bytes(self) -> float:
         """Bytes of a card at the largest peak; on a CPU of a process."""
-        return max(part.total for part in self.parts.values()) + self.context
+        return max(part.total for part in self.parts.values()) + self.context_bytes
 
     @cached_property
-    def host(self) -> float:
+    def host_bytes(self) -> float:
         """Bytes of host memory of all processes of one machine."""
         if not self.machine.cards:
-            return self.card * self.processes
-        return self.processes * (max(p.host for p in self.parts.values()) + PROCESS_BYTES)
+            return self.card_bytes * self.process_count
+        return self.process_count * (max(p.host for p in self.parts.values()) + PROCESS_BYTES)
 
     @property
-    def lacks(self) -> tuple[float, float]:
+    def missing_bytes(self) -> tuple[float, float]:
         """Bytes that are missing, of each card and of the host."""
-        host = max(0.0, self.host - self.machine.host_bytes)
-        card = self.card - self.machine.card_bytes if self.machine.cards else 0.0
+        host = max(0.0, self.host_bytes - self.machine.host_bytes)
+        card = self.card_bytes - self.machine.card_bytes if self.machine.cards else 0.0
         return max(0.0, card), host
 
     @property
-    def fits(self) -> bool:
+    def does_fit(self) -> bool:
         """Whether nothing is missing."""
-        return not any(self.lacks)
+        return not any(self.missing_bytes)
 
-    def describe(self) -> str:
+    def in_words(self) -> str:
         """Return how it is placed and what it takes, in words."""
         fit, launch, machine = self.recipe.fit, self.launch, self.machine
-        count = f"{self.processes} card{'s' if self.processes > 1 else ''}"
+        count = f"{self.process_count} card{'s' if self.process_count > 1 else ''}"
         words = [f"{launch.name} on {count if machine.cards else 'the CPU'}"]
         offloaded = [OFFLOADED[name] for name in OFFLOADED if name in shard_plan(launch).host]
         if offloaded:
@@ -201,8 +196,8 @@ class Attempt:
         words.append(f"{fit.batch_size} x {fit.accumulation} rows a process")
         if fit.gradient_checkpointing:
             words.append("checkpointed")
-        host = f"{format_gb(self.host)} GB of {format_gb(machine.host_bytes)} of host memory"
-        card = f"{format_gb(self.card)} GB of {format_gb(machine.card_bytes)} a card, "
+        host = f"{format_gb(self.host_bytes)} GB of {format_gb(machine.host_bytes)} of host memory"
+        card = f"{format_gb(self.card_bytes)} GB of {format_gb(machine.card_bytes)} a card, "
         return f"{', '.join(words)}: {card if machine.cards else ''}{host}"
 
 
@@ -224,45 +219,47 @@ class TrainingPlacement:
     """Bytes that are certain, whatever the launch."""
 
     @property
-    def fits(self) -> bool:
+    def does_fit(self) -> bool:
         """Whether it fits."""
-        return self.best.fits
+        return self.best.does_fit
 
-    def reasons(self) -> list[str]:
+    def reason_lines(self) -> list[str]:
         """Return a line for each way that does not fit, as the recipe or the user says first."""
         same = bool(self.tried) and self.tried[0].launch == self.first.launch
         attempts = self.tried if same else (self.first, *self.tried)
         return [
-            f"does not fit: {attempt.describe()}{_undivided(attempt)}"
+            f"does not fit: {attempt.in_words()}{_undivided_remark(attempt)}"
             for attempt in attempts
             if attempt is not self.best
         ]
 
-    def line(self) -> str:
+    def summary_line(self) -> str:
         """Return one line: how it is placed, or what is missing."""
-        if self.fits:
-            return self.best.describe()
+        if self.does_fit:
+            return self.best.in_words()
         missing = " and ".join(
             f"{format_gb(max(size, GB / 10))} GB {where}"
-            for size, where in zip(self.best.lacks, ("a card", "of host memory"), strict=True)
+            for size, where in zip(
+                self.best.missing_bytes, ("a card", "of host memory"), strict=True
+            )
             if size
         )
-        return f"nothing fits; the least is {self.best.describe()}; missing: {missing}"
+        return f"nothing fits; the least is {self.best.in_words()}; missing: {missing}"
 
-    def refusal(self) -> str | None:
+    def refusal_line(self) -> str | None:
         """Return why this training cannot start, or None; on a CPU only what is certain counts."""
         if self.best.machine.cards:
-            return None if self.fits else self.line()
+            return None if self.does_fit else self.summary_line()
         least, host = self.least_bytes, self.best.machine.host_bytes
         if least <= host:
             return None
         return f"training takes at least {format_gb(least)} GB of memory, found {format_gb(host)}"
 
 
-def _undivided(attempt: Attempt) -> str:
+def _undivided_remark(attempt: Attempt) -> str:
     """Return a remark on a launch whose sharding does nothing, as there is one process."""
     sharded = attempt.launch.accelerate is not None and shard_plan(attempt.launch).engine != "ddp"
-    return " (one process divides nothing)" if sharded and attempt.processes == 1 else ""
+    return " (one process divides nothing)" if sharded and attempt.process_count == 1 else ""
 
 
 def place_training(
@@ -278,60 +275,68 @@ def place_training(
     """Return the placement of a recipe's trainings of a model; `launch` is what the recipe or the
     user says. Without cards that is kept as it is."""
     launch = _on_cards(launch, machine.cards)
+    trainer = load_trainer(locate_trainer(recipe.trainer or ""))
     step_rows = recipe.fit.batch or (
         recipe.fit.batch_size * recipe.fit.accumulation * launch.process_count
     )
     adapted = recipe.lora is not None and recipe.distil is None
     least = float(shape.weight_count * (ADAPTER_BYTES if adapted else FULL_BYTES))
+    stays = replace(pinned, rows=pinned.rows or getattr(trainer, "ROWS_STAY", False))
     first: Attempt | None = None
     tried: list[Attempt] = []
-    for candidate in _launches(recipe, launch, machine, pinned, step_rows, specs):
+    for candidate in _iter_launches(recipe, launch, machine, pinned, step_rows, specs):
         attempts: list[Attempt] = []
-        for way in _recipes(recipe, candidate.process_count, step_rows, pinned, machine):
-            parts = _all_parts(way, candidate, shape, lengths, machine)
-            attempts.append(attempt := Attempt(way, candidate, machine, parts))
+        for way in _iter_recipes(recipe, candidate.process_count, step_rows, stays, machine):
+            trainings = trainings_of(way, trainer)
+            parts = _all_parts(trainings, candidate, shape, lengths, machine)
+            attempts.append(attempt := Attempt(way, candidate, machine, trainings, parts))
             first = first or attempt
-            if attempt.fits:
+            if attempt.does_fit:
                 return TrainingPlacement(first, attempt, tuple(tried), least)
         if attempts:
-            tried.append(min(attempts, key=lambda attempt: sum(attempt.lacks)))
+            tried.append(min(attempts, key=lambda attempt: sum(attempt.missing_bytes)))
     if first is None:  # no number of rows at once that the processes could share
         with_accumulation(recipe, launch.process_count)
         raise AssertionError
-    return TrainingPlacement(first, min(tried, key=lambda a: sum(a.lacks)), tuple(tried), least)
+    return TrainingPlacement(
+        first, min(tried, key=lambda a: sum(a.missing_bytes)), tuple(tried), least
+    )
 
 
 def _all_parts(
-    recipe: Recipe, launch: LaunchSpec, shape: ModelShape, lengths: RowLengths, machine: Machine
+    trainings: Sequence[Training],
+    launch: LaunchSpec,
+    shape: ModelShape,
+    lengths: RowLengths,
+    machine: Machine,
 ) -> dict[str, MemoryParts]:
-    """Return what each training takes, and SWEET's ranking, in which the critic and its reference
-    score one row after the other on one card."""
-    precision = recipe.fit.precision
-    width: Any = "bf16" if precision in ("auto", "bf16") and machine.cards else "fp32"
-    if precision == "bf16":
-        width = "bf16"
+    """Return what each training takes, and the ranking by a critic, which scores one row after the
+    other beside its reference on one card."""
+    setting = trainings[-1].recipe.fit.precision
+    is_half = setting == "bf16" or (setting == "auto" and machine.cards > 0)
+    width: Precision = "bf16" if is_half else "fp32"
     parts: dict[str, MemoryParts] = {}
-    for training in trainings_of(recipe):
+    for training in trainings:
         distil = training.recipe.distil
         layers = distil.student_layers if distil is not None else None
         parts[training.name] = step_memory(
-            training.kind,
+            training.step,
             replace(shape, layers=min(layers or shape.layers, shape.layers)),
             training.recipe,
             training.step_rows(lengths),
             precision=width,
             shards=shard_plan(launch),
-            device=machine.device,
+            device=machine.training_device,
             reference=shape,
         )
-    if "critic" in parts:
-        one = StepRows(1, lengths.longest, min(lengths.labelled, lengths.longest))
-        scoring = scoring_memory(shape, one, precision=width)
+    if any(training.step == "critic" for training in trainings[:-1]):
+        row = StepRows(1, lengths.longest, min(lengths.labelled, lengths.longest))
+        scoring = scoring_memory(shape, row, precision=width)
         parts["ranking"] = replace(scoring, reference=scoring.weights)
     return parts
 
 
-def _recipes(
+def _iter_recipes(
     recipe: Recipe, processes: int, step_rows: int, pinned: Pinned, machine: Machine
 ) -> Iterator[Recipe]:
     """Yield the recipe as it is, then with fewer rows at once, then the same with checkpointed
@@ -340,11 +345,10 @@ def _recipes(
         yield with_accumulation(recipe, processes)
         return
     fit = recipe.fit
-    stays = pinned.rows or recipe.trainer in ESTIMATED_IN_BATCH
     sizes = [
         size
         for size in range(fit.batch_size, 0, -1)
-        if step_rows % (size * processes) == 0 and (size == fit.batch_size or not stays)
+        if step_rows % (size * processes) == 0 and (size == fit.batch_size or not pinned.rows)
     ]
     checkpointed = [fit.gradient_checkpointing]
     if not (fit.gradient_checkpointing or pinned.checkpointing):
@@ -359,7 +363,7 @@ def _recipes(
             yield recipe.model_copy(update={"fit": fit.model_copy(update=values)})
 
 
-def _launches(
+def _iter_launches(
     recipe: Recipe,
     launch: LaunchSpec,
     machine: Machine,
@@ -387,27 +391,27 @@ def _all_launches(
     if spread:
         yield _on_cards(launch, cards, all_of_them=True)
 
-    def named(name: str, offload: Mapping[str, str]) -> LaunchSpec:
+    def named_launch(name: str, offload: Mapping[str, str]) -> LaunchSpec:
         sets = {f"accelerate.{DEEPSPEED}.{key}": value for key, value in offload.items()}
         other = catalog.load_spec(LaunchSpec, "launch", name, specs=specs, sets=sets)
         return _on_cards(other, cards, all_of_them=True)
 
     if not pinned.launch and cards > 1:
-        yield named("zero2", NOTHING_TO_HOST)
-        yield named("zero3", NOTHING_TO_HOST)
+        yield named_launch("zero2", NOTHING_TO_HOST)
+        yield named_launch("zero3", NOTHING_TO_HOST)
     if pinned.offload or not recipe.fit.optimizer.startswith("adamw"):  # as `check_launch` says
         return
     if not pinned.launch:
-        yield named("zero2", TO_HOST)
-        yield named("zero3", {**TO_HOST, "offload_param_device": "cpu"})
+        yield named_launch("zero2", TO_HOST)
+        yield named_launch("zero3", {**TO_HOST, "offload_param_device": "cpu"})
         return
-    for offloaded in _offloaded(launch):
+    for offloaded in _offloaded_launches(launch):
         yield offloaded
         if spread:
             yield _on_cards(offloaded, cards, all_of_them=True)
 
 
-def _offloaded(launch: LaunchSpec) -> Iterator[LaunchSpec]:
+def _offloaded_launches(launch: LaunchSpec) -> Iterator[LaunchSpec]:
     """Yield the launch with its optimiser, then also its weights, in host memory, as far as it
     can."""
     config = launch.accelerate or {}

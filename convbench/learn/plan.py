@@ -15,9 +15,9 @@ from convbench.learn.placement import (
     Attempt,
     Machine,
     RowLengths,
+    Training,
     TrainingPlacement,
     this_machine,
-    trainings_of,
 )
 from convbench.learn.steps import StepCount, row_limit
 from convbench.learn.train import load_recipe, planned_placement, split_sets
@@ -107,7 +107,7 @@ def plan_training(options: PlanOptions) -> TrainingPlan:
     placement = planned_placement(training, recipe, model, lengths, machine)
     assert placement is not None  # its shape is known
     engine = engine_memory(shape, lengths.longest, CONVERSATIONS)
-    hours, throughput = _hours(placement.best, shape, lengths, run)
+    hours, throughput = _training_hours(placement.best, shape, lengths, run)
     return TrainingPlan(
         recipe,
         model,
@@ -132,18 +132,17 @@ def machine_of(options: PlanOptions) -> Machine:
     return here if options.host is None else replace(here, host_bytes=options.host * GB)
 
 
-def _hours(
+def _training_hours(
     attempt: Attempt, shape: ModelShape, lengths: RowLengths, run: Run | None
 ) -> tuple[float, str]:
     """Return (hours of all trainings of a recipe, where they come from)."""
     recipe = attempt.recipe
-    if run is not None and (measured := _measured_rate(run, recipe, attempt.processes)):
+    if run is not None and (measured := _measured_rate(run, recipe, attempt.process_count)):
         rate, folder = measured
         rows = lengths.rows * recipe.fit.epochs
         return rows / rate / 3600, f"measured: {rate:.3g} rows a second by {folder.name}"
     seconds = sum(
-        _stated_seconds(training.recipe, training.pairs, attempt, shape, lengths)
-        for training in trainings_of(recipe)
+        _stated_seconds(training, attempt, shape, lengths) for training in attempt.trainings
     )
     flops = FLOPS if attempt.machine.cards else CPU_FLOPS
     stated = f"stated: {flops / 1e12:,.3g} TFLOP/s a {'card' if attempt.machine.cards else 'CPU'}"
@@ -156,13 +155,14 @@ def _hours(
 
 
 def _stated_seconds(
-    recipe: Recipe, pairs: bool, attempt: Attempt, shape: ModelShape, lengths: RowLengths
+    training: Training, attempt: Attempt, shape: ModelShape, lengths: RowLengths
 ) -> float:
     """Return the seconds of one training: 2 operations a weight and token read, 4 more for
     gradients (2 of an adapter), 2 for computing again, 2 for a reference or teacher."""
-    fit, weights = recipe.fit, shape.weight_count
+    recipe, weights = training.recipe, shape.weight_count
+    fit = recipe.fit
     steps = StepCount(lengths.rows, recipe.data.unit, fit, attempt.launch.process_count)
-    tokens = lengths.mean * lengths.rows * (2 if pairs else 1)
+    tokens = lengths.mean * lengths.rows * training.sequences
     share = steps.total_steps / steps.steps_per_epoch
     adapted = recipe.lora is not None and recipe.distil is None
     operations = 4 if adapted else 6
@@ -172,8 +172,8 @@ def _stated_seconds(
     seconds = operations * weights * tokens * share / flops
     host = shard_plan(attempt.launch).host
     if "optimizer" in host:
-        moved = 2 * 2 * weights / BUS_BYTES / attempt.processes
-        seconds += steps.total_steps * (weights / UPDATED_ON_HOST + moved)
+        bus_seconds = 2 * 2 * weights / BUS_BYTES / attempt.process_count
+        seconds += steps.total_steps * (weights / UPDATED_ON_HOST + bus_seconds)
     if "weights" in host:
         seconds += steps.total_steps * fit.accumulation * 3 * 2 * weights / BUS_BYTES
     return seconds

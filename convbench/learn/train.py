@@ -423,13 +423,13 @@ def adopt_placement(
 ) -> tuple[Recipe, LaunchSpec, list[str]]:
     """Return (recipe, launch, notes) as placed. Raise TrainError, except in a dry run, if nothing
     fits, and as `choose_launch` does for another launch."""
-    refusal = placement.refusal()
+    refusal = placement.refusal_line()
     if refusal is not None and not options.dry_run:
         raise TrainError(
             f"recipe {placement.first.recipe.name!r}: {refusal}; expected a machine with more, or "
             "an adapter: --set lora.r=16"
         )
-    chosen = placement.best if placement.fits else placement.first
+    chosen = placement.best if placement.does_fit else placement.first
     if chosen is not placement.first:
         launching.check_launch(chosen.launch, chosen.recipe.fit)
         if not options.dry_run:

@@ -29,7 +29,7 @@ class EngineMemory:
     overhead: float = ENGINE_BYTES
 
     @property
-    def total(self) -> float:
+    def total_bytes(self) -> float:
         """The sum on one card."""
         return self.weights + self.cache + self.overhead
 
