@@ -125,11 +125,9 @@ def student_lines(recipe: Recipe, shape: ModelShape | None) -> Iterator[str]:
         return
     layers = recipe.distil.student_layers
     chosen = f"its first {layers} layers" if layers else "the complete base"
-    complete, few = (
-        TRAINED_BYTES * replace(shape, layers=n).weight_count for n in (shape.layers, 8)
-    )
+    complete, few = (replace(shape, layers=n).weight_count for n in (shape.layers, 8))
     yield (
         f"student: {chosen} (distil.student_layers); the complete base takes at least "
-        f"{format_gb(complete)} GB in training, its first 8 layers {format_gb(few)}, and the teacher "
-        f"{format_gb(2 * shape.weight_count)} beside them"
+        f"{format_gb(TRAINED_BYTES * complete)} GB in training, its first 8 layers "
+        f"{format_gb(TRAINED_BYTES * few)}, and the teacher {format_gb(2 * complete)} beside them"
     )
