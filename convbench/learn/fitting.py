@@ -122,7 +122,7 @@ def training_arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
         "adam_beta1": fit.betas[0],
         "adam_beta2": fit.betas[1],
         "gradient_checkpointing": fit.gradient_checkpointing,
-        "optim": fit.optimizer,
+        "optim": optimizer_name(fit.optimizer),
         "lr_scheduler_type": "cosine_with_min_lr" if fit.floor else fit.scheduler,
         "lr_scheduler_kwargs": {"min_lr_rate": fit.floor} if fit.floor else {},
         "warmup_steps": fit.warmup_steps,
@@ -144,6 +144,12 @@ def training_arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
         "dataloader_pin_memory": not on_cpu(),
         **(of_trl if trl else {}),
     }
+
+
+def optimizer_name(optimizer: str) -> str:
+    """Return transformers' name of an optimiser: on an accelerator AdamW in one kernel, whose step
+    needs no copy of all moments (four bytes a weight)."""
+    return "adamw_torch_fused" if optimizer == "adamw_torch" and not on_cpu() else optimizer
 
 
 def with_cpu_fsdp(args: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from convbench.judge.adaptation.settings import InnerSettings
@@ -82,6 +83,8 @@ class ShardPlan:
     optimizer: int = 1
     reference: int = 1
     engine: Literal["none", "ddp", "deepspeed", "fsdp"] = "none"
+    stage: int = 0
+    """ZeRO's stage."""
     host: frozenset[str] = frozenset()
     """Names of parts in host memory: `optimizer` (with its gradients), `weights`."""
 
@@ -97,7 +100,7 @@ def shard_plan(launch: LaunchSpec) -> ShardPlan:
             return ShardPlan(count, engine="ddp")
         offloads = bool(config["fsdp_config"].get("fsdp_offload_params"))
         host = frozenset(("optimizer", "weights") if offloads else ())
-        return ShardPlan(count, count, count, count, count, "fsdp", host)
+        return ShardPlan(count, count, count, count, count, "fsdp", 3, host)
     stage = int(deepspeed.get("zero_stage") or 0)
     host = frozenset(
         name
@@ -114,6 +117,7 @@ def shard_plan(launch: LaunchSpec) -> ShardPlan:
         optimizer=count if stage >= 1 else 1,
         reference=count if stage >= 3 else 1,
         engine="deepspeed",
+        stage=stage,
         host=host,
     )
 
@@ -132,17 +136,52 @@ def step_memory(
     """Return the peak of one training step of a process. `settings`: the recipe, or the inner
     settings of a `pretraining`; `reference`: the shape of a teacher other than `shape`."""
     step = _Step(kind, shape, settings, rows, precision, shards, device, reference or shape)
-    moments = step.moments()
-    peak = max(moments, key=lambda parts: parts.total)
+    peak = max(step.moments(), key=lambda parts: parts.total)
     return replace(peak, margin=MARGIN * peak.total, host=step.host_bytes())
 
 
 MARGIN = 0.08
-"""Share of the device's memory that the allocator keeps beyond what lives."""
+"""Share of what lives that the card's allocator holds beyond it: rounded and split blocks, kernels'
+own buffers. It grows with changing lengths of rows; a bench on fake tensors cannot see it."""
 CHUNK_ROWS, CHUNK_WORDS = 4096, 32_768
 """Tokens and words whose logits TRL's head computes at once."""
 CPU_CHUNK = 256
-"""Tokens whose logits exist at once on a CPU."""
+"""Tokens whose logits exist at once on a CPU (`kernels.CHUNK_TOKENS`)."""
+BUCKET = 500_000_000
+"""Numbers of gradients that DeepSpeed gathers before it sends them."""
+LIVE = 1_000_000_000
+"""Most numbers of weights that ZeRO-3 keeps gathered."""
+LOSS_WIDTH = HALF
+"""Bytes of a number of the distillation's loss."""
+IN_ONE_KERNEL = ("adamw_torch", "adamw_torch_fused", "sgd", "adamw_8bit", "adamw_bnb_8bit")
+"""Optimisers whose step needs no copies on a card (`fitting.optimizer_name`)."""
+MOMENTS = {"sgd": 0, "adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 0}
+"""Bytes of an optimiser's moments for a weight, by transformers' name; AdamW's are 8."""
+Numbers = Literal["mixed", "half", "single"]
+"""Numbers of a forward pass: bfloat16 by autocast on float32 weights, all bfloat16, all float32."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Bytes that one layer keeps for its backward pass, for each position."""
+
+    hidden: int
+    """For each number of the residual stream: sums, norms, inputs of linear parts."""
+    heads: int
+    """For each number of a query or of attention's output, and of keys and of values."""
+    wide: int
+    """For each number inside the feed-forward: gate, up, activation, product."""
+
+
+_KEPT: dict[tuple[Numbers, bool], _Layer] = {
+    ("mixed", True): _Layer(26, 2, 8),
+    ("mixed", False): _Layer(8, 2, 6),
+    ("half", True): _Layer(16, 2, 8),
+    ("half", False): _Layer(8, 2, 6),
+    ("single", True): _Layer(24, 4, 16),
+    ("single", False): _Layer(8, 4, 12),
+}
+"""By numbers and whether the layer's own weights are trained."""
 
 
 @dataclass(frozen=True)
@@ -163,18 +202,31 @@ class _Step:
         """Bytes of a number that computes."""
         return HALF if self.precision == "bf16" else FLOAT
 
-    @property
-    def adapter_weights(self) -> int:
-        """The number of weights of the adapter; 0 where all weights are trained."""
+    @cached_property
+    def adapter(self) -> _Adapter | None:
+        """The adapter; None if all weights are trained."""
         settings = self.settings
         if isinstance(settings, InnerSettings):
             if settings.tuning == "full":
-                return 0
-            return settings.seeds * lora_weights(self.shape, settings.r, settings.target_modules)
+                return None
+            count = settings.seeds * lora_weights(self.shape, settings.r, settings.target_modules)
+            return _Adapter(count, settings.target_modules, 0.0)
         lora = settings.lora
-        if lora is None or (settings.distil is not None and settings.distil.lora_on == "teacher"):
-            return 0
-        return lora_weights(self.shape, lora.r, lora.target_modules)
+        if lora is None or (self.kind == "distillation" and not _trains_student(settings)):
+            return None
+        dropout = 0.0 if self.kind == "preference" else lora.dropout  # TRL's DPO turns it off
+        count = lora_weights(self.shape, lora.r, lora.target_modules)
+        return _Adapter(count, lora.target_modules, dropout)
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The numbers of the forward pass."""
+        if self.precision == "fp32":
+            return "single"
+        if self.kind == "pretraining" or self.shards.engine in ("deepspeed", "fsdp"):
+            return "half"
+        frozen = self.adapter is not None and self.kind != "distillation"
+        return "half" if frozen else "mixed"
 
     @property
     def checkpoints(self) -> bool:
@@ -185,88 +237,240 @@ class _Step:
     def accumulates(self) -> bool:
         """Whether gradients of an earlier micro-batch are there in the forward pass."""
         settings = self.settings
-        steps = settings.accumulation if isinstance(settings, InnerSettings) else (
-            settings.fit.accumulation
-        )
-        return steps > 1
+        fit = settings if isinstance(settings, InnerSettings) else settings.fit
+        return fit.accumulation > 1
+
+    @property
+    def trained(self) -> int:
+        """The number of weights that are trained."""
+        return self.adapter.weights if self.adapter else self.shape.weight_count
 
     def moments(self) -> list[MemoryParts]:
-        """Return the parts at the end of the forward pass, in the backward pass, in the step."""
-        count, adapter = self.shape.weight_count, self.adapter_weights
-        shards, master = self.shards, self.shards.engine == "deepspeed"
-        trained = adapter or count
-        size = HALF if self.precision == "bf16" and (master or adapter) else FLOAT
-        weights = count * size / shards.weights
-        gradients = trained * (HALF if master and self.precision == "bf16" else FLOAT)
-        gradients /= shards.gradients
-        optimizer = trained * (12 if master else 8) / shards.optimizer
-        copies = 0.0
-        if self.precision == "bf16" and not master and not adapter:
-            copies = float(HALF * count)
-        base = MemoryParts(
-            weights=0.0 if "weights" in shards.host else weights,
-            optimizer=0.0 if "optimizer" in shards.host else optimizer,
+        """Return the parts at the moments one of which is the peak."""
+        if self.kind == "pretraining":
+            lasting, before, gradients, work = self.own_copy()
+        else:
+            lasting, before, gradients, work = self.held_bytes()
+        head = 0.0 if self.adapter else float(FLOAT * self.shape.words * self.shape.hidden)
+        copies = self.weight_copies()
+        kept = self.kept_bytes()
+        one = self.layer_bytes() + self.work_bytes()
+        inside = kept + (one if self.checkpoints else self.work_bytes())
+        stream = float(2 * FLOAT * self.shape.hidden * self.rows.positions)
+        logits, fused = self.logit_bytes(), self.kind not in ("pretraining", "distillation")
+
+        def moment(
+            more: float = 0.0, grads: float = 0.0, acts: float = 0.0, last: float = 0.0
+        ) -> MemoryParts:
+            return replace(
+                lasting,
+                weights=lasting.weights + more,
+                gradients=grads,
+                activations=acts,
+                logits=last,
+            )
+
+        there = 0.0 if self.checkpoints else copies
+        ends = there if self.adapter else copies
+        found = [
+            moment(ends, before, kept, logits["forward"]),
+            moment(there, before + head * fused, kept, logits["backward"]),
+            moment(there, before + head, inside),
+            moment(0.0, gradients - (0.0 if self.shape.tied else head), one),
+            moment(0.0, gradients + (head if self.shape.tied else 0.0), stream),
+            replace(moment(0.0, gradients), optimizer=lasting.optimizer + work),
+        ]
+        if lasting.reference or self.kind == "preference":
+            beside = kept + self.forward_bytes()
+            found.append(moment(there + self.reference_copies(), before, beside, logits["beside"]))
+        return found
+
+    def held_bytes(self) -> tuple[MemoryParts, float, float, float]:
+        """Return (what lasts from step to step, gradients before a pass and after it, what the
+        optimiser's step needs besides)."""
+        shards, count, trained = self.shards, self.shape.weight_count, self.trained
+        deepspeed, half = shards.engine == "deepspeed", self.numbers == "half"
+        size = HALF if half and shards.engine != "fsdp" else FLOAT
+        gradient = HALF if deepspeed and half else FLOAT
+        master = FLOAT if deepspeed and (half or shards.stage) else 0
+        weights = 0.0 if "weights" in shards.host else count * size / shards.weights
+        if shards.stage >= 3:  # those of the layers in work are whole
+            weights += min(LIVE, count) * self.width
+        gradients = trained * gradient / shards.gradients
+        if shards.engine == "ddp":
+            gradients *= 2  # its buckets are copies
+        elif deepspeed and shards.stage:
+            gradients += min(BUCKET, trained) * gradient
+        optimizer = trained * (self.moment_bytes + master) / shards.optimizer
+        work = self.step_bytes() / shards.optimizer
+        if deepspeed and half:
+            work = trained * FLOAT / shards.optimizer  # the gradients in float32
+        if "optimizer" in shards.host:
+            optimizer, work = 0.0, 0.0
+            gradients = float(min(BUCKET, trained) * gradient)
+        parts = MemoryParts(
+            weights=weights,
+            optimizer=optimizer,
+            adapters=float(trained * gradient if self.adapter else 0),
             reference=self.reference_bytes(),
         )
-        kept, working = self.activation_numbers()
-        logits = self.logit_bytes()
-        forward = replace(
-            base,
-            weights=base.weights + copies,
-            gradients=gradients if self.accumulates else 0.0,
-            activations=kept,
-            logits=logits,
+        return parts, gradients if self.accumulates else 0.0, gradients, work
+
+    def own_copy(self) -> tuple[MemoryParts, float, float, float]:
+        """Return the same of an adaptation: float32 numbers in one tensor, of the adapters or of a
+        copy of all weights."""
+        size = HALF if self.numbers == "half" else FLOAT
+        own, count = FLOAT * self.trained, self.shape.weight_count
+        weights = float(count * size)
+        if self.adapter is None:
+            weights += own + (count * HALF if self.numbers == "half" else 0)
+        # the last step's, those of the batches before, each tensor's, and all in one
+        before = own * (2 if self.accumulates else 1)
+        parts = MemoryParts(
+            weights=weights, optimizer=2.0 * own, adapters=float(own if self.adapter else 0)
         )
-        backward = replace(
-            base, gradients=gradients, activations=kept + working, logits=logits
-        )
-        step = replace(base, gradients=gradients, optimizer=base.optimizer + 4 * trained)
-        return [forward, backward, step]
+        return parts, float(before), float(before + 2 * own), 0.0
+
+    @property
+    def moment_bytes(self) -> int:
+        """Bytes of the optimiser's moments for a weight."""
+        name = self.settings.fit.optimizer if isinstance(self.settings, Recipe) else ""
+        return MOMENTS.get(name, 8)
+
+    def step_bytes(self) -> float:
+        """Return what the optimiser's step needs besides gradients and moments."""
+        name = self.settings.fit.optimizer if isinstance(self.settings, Recipe) else ""
+        if self.device == "cpu":  # one tensor after the other
+            widest = max(self.shape.words, self.shape.wide) * self.shape.hidden
+            return float(2 * FLOAT * min(widest, self.trained))
+        return 0.0 if name in IN_ONE_KERNEL else float(FLOAT * self.trained)
+
+    def weight_copies(self) -> float:
+        """Return the bytes of the layers' weights that autocast copies to bfloat16."""
+        return float(HALF * layer_weights(self.shape)) if self.numbers == "mixed" else 0.0
+
+    def reference_copies(self) -> float:
+        """Return the same of DPO's reference."""
+        mixed = self.numbers == "mixed" and self.kind == "preference"
+        return float(HALF * layer_weights(self.reference)) if mixed else 0.0
 
     def reference_bytes(self) -> float:
         """Return the bytes of a frozen model beside the policy."""
-        count = self.reference.weight_count
+        count = self.reference.weight_count / self.shards.reference
         if self.kind == "distillation":
-            return float(count * self.width / self.shards.reference)
-        if self.kind == "preference" and not self.adapter_weights:
-            size = self.width if self.shards.engine == "deepspeed" else FLOAT
-            return float(count * size / self.shards.reference)
+            return float(count * self.width)
+        if self.kind == "preference" and not self.adapter:
+            return float(count * (self.width if self.shards.engine == "deepspeed" else FLOAT))
         return 0.0
 
-    def activation_numbers(self) -> tuple[float, float]:
-        """Return (bytes kept for the backward pass, bytes of the layer in work)."""
-        shape, positions = self.shape, self.rows.positions
-        layer = 6 * shape.hidden + 3 * shape.queries + 2 * shape.keys + 4 * shape.wide
-        layer_bytes = float(positions * layer * self.width)
-        if self.checkpoints:
-            return float(positions * shape.layers * shape.hidden * FLOAT), layer_bytes
-        return layer_bytes * shape.layers, layer_bytes
+    def layer_bytes(self) -> float:
+        """Return the bytes that one layer keeps for its backward pass."""
+        shape, adapter, positions = self.shape, self.adapter, self.rows.positions
+        each = _KEPT[self.numbers, adapter is None]
+        masked = self.rows.rows > 1  # rows are padded, and keys and values repeated for each query
+        keys = shape.queries if masked else shape.keys
+        number = each.hidden * shape.hidden + each.wide * shape.wide
+        number += 2 * each.heads * (shape.queries + keys)
+        if adapter:
+            number += sum(
+                size[0] * self.adapter_input_bytes()
+                for name, size in linear_sizes(shape).items()
+                if name in adapter.modules
+            )
+        mask = self.width * positions * self.rows.tokens if masked else 0
+        return float(number * positions + mask)
 
-    def logit_bytes(self) -> float:
-        """Return the bytes of logits and of numbers computed from them."""
-        shape, rows = self.shape, self.rows
-        if self.kind in ("weighted", "preference"):
-            if self.device == "cpu":
-                return float(3 * min(CPU_CHUNK, rows.targets) * shape.words * FLOAT)
-            chunk = min(CHUNK_ROWS, rows.targets) * min(CHUNK_WORDS, shape.words) * self.width
-            head = 0 if self.adapter_weights else shape.words * shape.hidden * FLOAT
-            return float(chunk + head)
-        if self.kind == "critic":
-            numbers = rows.positions * shape.words
-            return float(2 * numbers * self.width + rows.targets * shape.words * FLOAT)
+    def adapter_input_bytes(self) -> int:
+        """Return the bytes kept of each number that enters an adapter."""
+        assert self.adapter is not None
+        if self.kind == "pretraining":
+            return FLOAT
+        if not self.adapter.dropout:
+            return self.width
+        mask = FLOAT if self.device == "cpu" else 1
+        return self.width + mask
+
+    def kept_bytes(self) -> float:
+        """Return the bytes that all layers keep for the backward pass."""
+        shape, positions = self.shape, self.rows.positions
+        mask = positions * self.rows.tokens if self.rows.rows > 1 else 0
+        stream = HALF if self.numbers == "half" else FLOAT
+        ends = 4 * FLOAT * shape.hidden * positions  # embeddings, the last norm, the head's input
+        if self.checkpoints:
+            return float(positions * shape.layers * shape.hidden * stream + ends + mask)
+        return self.layer_bytes() * shape.layers + ends + mask
+
+    def work_bytes(self) -> float:
+        """Return the bytes that live within the backward pass of one layer only."""
+        shape = self.shape
+        number = 3 * FLOAT * shape.hidden + 2 * self.width * shape.wide
+        if self.adapter:
+            number += (2 if self.adapter.dropout else 1) * FLOAT * shape.wide
+        weights = 0
+        if self.numbers == "mixed":  # copies of the layer's weights and a gradient before its cast
+            weights = HALF * layer_weights(shape) // shape.layers + HALF * shape.hidden * shape.wide
+        return float(number * self.rows.positions + weights)
+
+    def forward_bytes(self) -> float:
+        """Return the bytes within one layer of a model that keeps nothing."""
+        shape = self.reference
+        number = 3 * FLOAT * shape.hidden + 4 * self.width * shape.wide
+        return float(number * self.rows.positions)
+
+    def logit_bytes(self) -> dict[str, float]:
+        """Return the bytes of logits and of numbers computed from them, in the forward and the
+        backward pass, and while a reference or teacher computes its own."""
+        shape, rows, width = self.shape, self.rows, self.width
+        every, own = rows.positions * shape.words, rows.targets * shape.words
+        if self.kind == "pretraining":
+            return {"forward": every * (width + 2.0 * FLOAT), "backward": every * (width + 12.0)}
         if self.kind == "distillation":
-            numbers = rows.positions * shape.words
-            return float(2 * numbers * self.width + 8 * rows.targets * shape.words * self.width)
-        return float(rows.positions * shape.words * (self.width + 2 * FLOAT))
+            return {
+                "forward": float(every * (FLOAT + width)),
+                "backward": float(every * (FLOAT + width) + own * LOSS_WIDTH * 6),
+                "beside": float(every * (FLOAT + width) + own * LOSS_WIDTH * 6),
+            }
+        if self.kind == "critic" and self.device == "cpu":
+            return {
+                "forward": FLOAT * (every + 2.0 * own),
+                "backward": FLOAT * (2.0 * every + own),
+            }
+        if self.device == "cpu":
+            chunk = float(4 * FLOAT * min(CPU_CHUNK, rows.targets) * shape.words)
+            return {"forward": chunk, "backward": chunk, "beside": chunk}
+        chunk = float(width * min(CHUNK_ROWS, rows.targets) * CHUNK_WORDS)
+        if self.numbers == "mixed":
+            chunk += HALF * CHUNK_WORDS * shape.hidden
+        return dict.fromkeys(("forward", "backward", "beside"), chunk)
 
     def host_bytes(self) -> float:
         """Return the host memory of this process."""
-        models = 2 if self.kind == "distillation" or self.reference_bytes() else 1
-        size = HALF if self.adapter_weights and self.precision == "bf16" else FLOAT
-        loading = models * self.shape.weight_count * size
-        trained = self.adapter_weights or self.shape.weight_count
-        lasting = 16 * trained / self.shards.optimizer if "optimizer" in self.shards.host else 0
-        return float(max(loading, lasting))
+        size = HALF if self.numbers == "half" and self.adapter else FLOAT
+        loading = self.shape.weight_count * size
+        if self.kind == "distillation":
+            loading += self.reference.weight_count * self.width
+        elif self.kind == "preference" and not self.adapter:
+            loading += self.reference.weight_count * size
+        lasting = 16 * self.trained / self.shards.optimizer
+        return float(max(loading, lasting if "optimizer" in self.shards.host else 0))
+
+
+@dataclass(frozen=True)
+class _Adapter:
+    """What of an adapter takes memory."""
+
+    weights: int
+    modules: tuple[str, ...]
+    dropout: float
+
+
+def _trains_student(recipe: Recipe) -> bool:
+    return recipe.distil is None or recipe.distil.lora_on == "student"
+
+
+def layer_weights(shape: ModelShape) -> int:
+    """Return the number of weights of all layers' linear parts."""
+    return shape.layers * sum(a * b for a, b in linear_sizes(shape).values())
 
 
 def lora_weights(shape: ModelShape, rank: int, modules: Sequence[str]) -> int:

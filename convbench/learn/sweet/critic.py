@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import torch
+from accelerate.utils import is_peft_model
 from torch.nn.functional import logsigmoid
 from transformers import Trainer, TrainingArguments
+from trl.trainer.utils import add_fused_lm_head
 
 from convbench.errors import TrainError
 from convbench.learn import fitting
@@ -151,18 +153,26 @@ Mean = bool | Literal["turn", "trajectory"]
 (`trajectory`: the turns' values add up to the mean over these), or none (False: the sum)."""
 
 
-def turn_log_probs(model: Any, batch: dict[str, torch.Tensor], *, mean: Mean) -> torch.Tensor:
+def turn_log_probs(
+    model: Any, batch: dict[str, torch.Tensor], *, mean: Mean, fused: bool = False
+) -> torch.Tensor:
     """Return log pi of every policy turn, shape (turns,): the mean over its tokens, its sum divided
-    by the number of its trajectory's tokens, or the sum."""
-    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    by the number of its trajectory's tokens, or the sum. `fused`: the model has TRL's fused head,
+    and logits of other tokens are never computed."""
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     marks = batch["turns"][:, 1:]
     is_policy = marks >= 0
-    log_probs = torch.cat(
-        [
-            _policy_log_probs(logits[i, :-1][is_policy[i]], batch["input_ids"][i, 1:][is_policy[i]])
-            for i in range(len(logits))
-        ]
-    )
+    if fused:
+        labels = batch["input_ids"].masked_fill(batch["turns"] < 0, -100)
+        log_probs = model(**inputs, labels=labels, fused_lm_head=True).log_probs[is_policy]
+    else:
+        logits = model(**inputs).logits
+        log_probs = torch.cat(
+            [
+                _policy_log_probs(logits[i, :-1][here], batch["input_ids"][i, 1:][here])
+                for i, here in enumerate(is_policy)
+            ]
+        )
     count = len(batch["owner"])
     zero = log_probs.new_zeros(count)
     sums = zero.index_add(0, marks[is_policy], log_probs)
@@ -203,6 +213,12 @@ class CriticTrainer(Trainer):
         super().__init__(data_collator=self._collate_pairs, **more)
         self.settings, self.rows, self.reference, self.pad = settings, rows, reference, pad
         self.model_accepts_loss_kwargs = False
+        # On an accelerator, where accelerate makes a float32 copy of all logits.
+        self.fused = not fitting.on_cpu() and self.model.dtype != torch.float64
+        if self.fused:
+            add_fused_lm_head(
+                self.model.get_base_model() if is_peft_model(self.model) else self.model
+            )
 
     def _collate_pairs(self, pairs: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
         order = [better for better, _ in pairs] + [worse for _, worse in pairs]
@@ -219,7 +235,7 @@ class CriticTrainer(Trainer):
         ones first. `reference` is removed from `inputs`.
         """
         reference = inputs.pop("reference")
-        log_probs = turn_log_probs(model, inputs, mean=self.settings.normalize)
+        log_probs = turn_log_probs(model, inputs, mean=self.settings.normalize, fused=self.fused)
         sums = sum_advantages(log_probs, reference, inputs["owner"])
         better, worse = sums.chunk(2)
         loss = pair_loss(better, worse, self.settings.beta).mean()
