@@ -17,54 +17,6 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "referenc
 """Parts of a training's memory, in the order of the table."""
 
 
-class TrainingMemory(Answer):
-    """Memory of one training of the recipe, in GB (1e9 bytes) of one card at its peak."""
-
-    training: str
-    """The recipe's name; of SWEET `critic`, `policy` and `ranking`."""
-    weights: float
-    """Weights, with copies in the precision that computes."""
-    gradients: float
-    """Gradients."""
-    optimizer: float
-    """Moments, master weights, and what the step itself needs."""
-    activations: float
-    """What the backward pass needs of the layers."""
-    logits: float
-    """Logits, and what is computed from them."""
-    reference: float
-    """A frozen model beside the policy: a reference or a teacher."""
-    adapters: float
-    """Adapters with gradients and moments."""
-    margin: float
-    """What the allocator keeps beyond what lives."""
-    context: float
-    """What CUDA itself takes; on a CPU the process."""
-    card: float
-    """The sum."""
-    host: float
-    """Host memory of one process."""
-
-
-class EngineUse(Answer):
-    """Memory of an engine that samples with the same model, in GB of one card."""
-
-    weights: float
-    """Weights in bf16."""
-    cache: float
-    """Keys and values of 32 conversations of the longest row."""
-    overhead: float
-    """What the engine takes beside them."""
-    cards_each: int | None
-    """Cards of one copy (tensor parallel); null if the cards cannot hold it, or without cards."""
-    copies: int | None
-    """Copies beside each other (data parallel)."""
-    share: float | None
-    """Share of each card."""
-    side_by_side: list[float] | None
-    """Shares of one card for a teacher and a checkpoint of this size; null if they do not fit."""
-
-
 class PlanAnswer(Answer):
     """`plan`: a training on given cards."""
 
@@ -104,14 +56,21 @@ class PlanAnswer(Answer):
     """Whether activations are computed again in the backward pass."""
     reasons: list[str]
     """Ways that do not fit, in the order in which they were looked at."""
-    trainings: list[TrainingMemory]
-    """Memory of each training of the recipe."""
+    trainings: dict[str, dict[str, float]]
+    """GB of a card at the peak of each training (SWEET: `critic`, `sweet`, `ranking`), by part:
+    `weights`, `gradients`, `optimizer`, `activations`, `logits`, `reference`, `adapters`, `margin`
+    (what the allocator keeps), `context` (what CUDA takes, on a CPU the process), their sum `card`,
+    and `host`, the host memory of one process."""
     card_needed_gb: float
     """GB that each card needs."""
     host_needed_gb: float
     """GB of host memory that all processes need."""
-    engine: EngineUse
-    """The engine that samples with this model."""
+    engine: dict[str, float]
+    """An engine that samples with the same model: GB of `weights`, of the `cache` of 32
+    conversations, and of the `context`; and if the cards hold it `cards_each` (tensor parallel),
+    `copies` (data parallel) and its `share` of each card."""
+    side_by_side: list[float]
+    """Shares of one card for a teacher and a checkpoint of this size; empty if they do not fit."""
     hours: float
     """Hours of the training."""
     throughput: str
@@ -138,7 +97,6 @@ def run(options: PlanOptions, context: RunContext) -> PlanAnswer:
         )
     if not plan.placement.does_fit:
         context.exit_code = 1
-    placed = plan.engine_placement
     return PlanAnswer(
         recipe=plan.recipe.name,
         model=plan.model,
@@ -161,33 +119,33 @@ def run(options: PlanOptions, context: RunContext) -> PlanAnswer:
         trainings=_memory_of(plan),
         card_needed_gb=_in_gb(best.card_bytes),
         host_needed_gb=_in_gb(best.host_bytes),
-        engine=EngineUse(
-            weights=_in_gb(plan.engine.weights),
-            cache=_in_gb(plan.engine.cache),
-            overhead=_in_gb(plan.engine.overhead),
-            cards_each=placed and placed.cards_each,
-            copies=placed and placed.copies,
-            share=placed and round(placed.share, 3),
-            side_by_side=plan.shares and [round(share, 3) for share in plan.shares],
-        ),
+        engine=_engine_of(plan),
+        side_by_side=[round(share, 3) for share in plan.shares or ()],
         hours=plan.hours,
         throughput=plan.throughput,
         usd=None if options.price is None else options.price * plan.hours * max(1, machine.cards),
     ).with_source(plan)
 
 
-def _memory_of(plan: TrainingPlan) -> list[TrainingMemory]:
-    """Return the memory of each training of the chosen placement."""
+def _memory_of(plan: TrainingPlan) -> dict[str, dict[str, float]]:
+    """Return the memory of each training of the chosen placement, in GB."""
     best = plan.placement.best
-    return [
-        TrainingMemory(
-            training=name,
-            **{part: _in_gb(getattr(parts, part)) for part in (*PARTS, "margin", "host")},
-            context=_in_gb(best.context_bytes),
-            card=_in_gb(parts.total + best.context_bytes),
-        )
+    return {
+        name: {part: _in_gb(getattr(parts, part)) for part in (*PARTS, "margin", "host")}
+        | {"context": _in_gb(best.context_bytes), "card": _in_gb(parts.total + best.context_bytes)}
         for name, parts in best.parts.items()
-    ]
+    }
+
+
+def _engine_of(plan: TrainingPlan) -> dict[str, float]:
+    """Return the engine's memory in GB, and where its copies stand."""
+    engine, stands = plan.engine, plan.engine_placement
+    uses = {"weights": engine.weights, "cache": engine.cache, "context": engine.overhead}
+    values = {name: _in_gb(size) for name, size in uses.items()}
+    if stands is not None:
+        copies = {"cards_each": stands.cards_each, "copies": stands.copies}
+        values |= {**copies, "share": round(stands.share, 3)}
+    return values
 
 
 def _in_gb(size: float) -> float:
@@ -216,21 +174,17 @@ def show(answer: PlanAnswer) -> None:
 
 def _print_memory(answer: PlanAnswer) -> None:
     """Print a row for each part of the memory and a column for each training and the engine."""
+    engine = {name: answer.engine[name] for name in ("weights", "cache", "context")}
+    columns = {**answer.trainings, "engine": {**engine, "card": sum(engine.values())}}
     table = Table(box=None, pad_edge=False)
     table.add_column("GB at the peak")
-    for training in answer.trainings:
-        table.add_column(training.training, justify="right")
-    table.add_column("engine", justify="right")
-    engine = answer.engine
-    total = engine.weights + engine.cache + engine.overhead
-    beside = {"weights": engine.weights, "cache": engine.cache, "context": engine.overhead}
-    rows = [*PARTS, "cache", "margin", "context", "card", "host"]
+    for name in columns:
+        table.add_column(name, justify="right")
     words = {"optimizer": "optimiser", "margin": "allocator's margin", "context": "CUDA, libraries"}
     words |= {"card": "a card" if answer.cards else "a process", "host": "host, a process"}
-    for row in rows:
-        cells = [getattr(each, row, None) for each in answer.trainings]
-        cells.append(total if row == "card" else beside.get(row))
-        table.add_row(words.get(row, row), *(_table_cell(value) for value in cells))
+    for part in (*PARTS, "cache", "margin", "context", "card", "host"):
+        cells = (_table_cell(column.get(part)) for column in columns.values())
+        table.add_row(words.get(part, part), *cells)
     print_table(table)
 
 
@@ -240,21 +194,19 @@ def _table_cell(value: float | None) -> str:
 
 def _engine_line(answer: PlanAnswer) -> str:
     """Return where copies of the engine stand."""
-    engine = answer.engine
     if not answer.cards:
         return "no card: the local engine on the CPU"
-    if engine.copies is None:
+    if "copies" not in answer.engine:
         return "does not fit these cards"
-    both = engine.side_by_side
-    beside = (
-        f"; a teacher and a checkpoint of this size on one card take {both[0]:.2f} and "
-        f"{both[1]:.2f} of it"
-        if both
-        else "; a teacher and a checkpoint of this size do not fit on one card"
+    both = ", ".join(f"{share:.2f}" for share in answer.side_by_side)
+    split, copies = int(answer.engine["cards_each"]), int(answer.engine["copies"])
+    each = f" of {split} cards each" if split > 1 else ""
+    count = f"{copies} cop{'y' if copies == 1 else 'ies'}{each}"
+    return (
+        f"{count}, {answer.engine['share']:.2f} of a card; "
+        "a teacher and a checkpoint of this size on one card: "
+        + (f"shares {both}" if both else "do not fit")
     )
-    each = f" of {engine.cards_each} cards each" if (engine.cards_each or 1) > 1 else ""
-    copies = f"{engine.copies} cop{'y' if engine.copies == 1 else 'ies'}{each}"
-    return f"{copies}, {engine.share:.2f} of a card{beside}"
 
 
 def _format_hours(hours: float) -> str:

@@ -327,7 +327,8 @@ def _training_check(
         placement = place_options(training, recipe, launch, lengths)
         if placement is not None:
             findings.placements[name] = placement.summary_line()
-            placed_recipe, launch, notes = adopt_placement(placement, training, notes)
+            placed_recipe, launch, _ = adopt_placement(placement, training, notes)
+            notes = notes if placement.best is placement.first else []  # its line says where
             findings.recipes[name] = placed_recipe
             findings.processes[name] = launch.process_count
         findings.notes.update(dict.fromkeys(LAUNCH_NOTE.sub("", note) for note in notes))

@@ -13,8 +13,8 @@ HALF = 2
 ENGINE_BYTES = 4e9
 """Assumed bytes of an engine beside weights and cache on each card: CUDA's context, recorded
 graphs, and the activations of the prompts that it reads at once."""
-USABLE = 0.92
-"""Most of a card that engines share, vLLM's own limit for one."""
+USABLE = 0.9
+"""Share of a card for all its engines together, vLLM's own default for one."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,9 @@ def place_engine(memory: EngineMemory, cards: int, card_bytes: float) -> EngineP
 
 
 def shares_of_card(engines: Sequence[EngineMemory], card_bytes: float) -> tuple[float, ...] | None:
-    """Return the share of one card for each engine that stands on it; None if they do not fit.
-
-    Each has room for its weights and its longest conversation; the rest is divided in proportion to
-    their caches.
-    """
-    least = [each.weights + each.least_cache + each.overhead for each in engines]
-    rest = USABLE * card_bytes - sum(least)
-    if rest < 0:
+    """Return the share of one card for each engine that stands on it: its weights, and an equal
+    part of what the weights of all leave; None if one would not start there."""
+    left = USABLE * card_bytes - sum(engine.weights for engine in engines)
+    if any(engine.least_cache + engine.overhead > left / len(engines) for engine in engines):
         return None
-    more = [each.cache - each.least_cache for each in engines]
-    filled = min(1.0, rest / sum(more)) if sum(more) else 0.0
-    return tuple(
-        (need + filled * extra) / card_bytes for need, extra in zip(least, more, strict=True)
-    )
+    return tuple((engine.weights + left / len(engines)) / card_bytes for engine in engines)

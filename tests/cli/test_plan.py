@@ -28,7 +28,8 @@ def test_a_plan_that_fits(typist: Typist, llama: Path, tmp_path: Path) -> None:
     assert (plan["fits"], plan["launch"], plan["offloaded"]) == (True, "zero2", ["optimizer"])
     assert plan["tokens"] == 2048
     assert "assumed" in plan["lengths"]
-    (training,) = plan["trainings"]
+    assert list(plan["trainings"]) == ["swift"]
+    training = plan["trainings"]["swift"]
     parts = ("weights", "gradients", "optimizer", "activations", "logits", "reference", "adapters")
     total = sum(training[part] for part in (*parts, "margin", "context"))
     assert total == pytest.approx(training["card"], abs=0.01)
@@ -85,7 +86,7 @@ def test_named_launches_settings_and_lengths(typist: Typist, llama: Path) -> Non
     )["result"]
     assert (four["launch"], four["processes"], four["tokens"]) == ("zero3", 4, 8192)
     adapter = typist.json(*base, *ONE, "--set", "lora.r=16")["result"]
-    assert (adapter["launch"], adapter["trainings"][0]["adapters"] > 0) == ("none", True)
+    assert (adapter["launch"], adapter["trainings"]["swift"]["adapters"] > 0) == ("none", True)
     short = typist.json(*base, *ONE, "--tokens", "100000", "--set", "data.max_length=512")
     assert short["result"]["tokens"] == 512
 
@@ -104,7 +105,7 @@ def test_sweet_and_the_readings_of_a_student(typist: Typist, llama: Path) -> Non
         "16384",
     )["result"]
     assert sweet["fits"]
-    assert [each["training"] for each in sweet["trainings"]] == ["critic", "sweet", "ranking"]
+    assert list(sweet["trainings"]) == ["critic", "sweet", "ranking"]
     assert sweet["engine"]["copies"] == 8
     shown = typist("plan", "star-gate-d", "--model", "llama", *ONE, "--host", "256")
     assert "at least 128 GB" in shown.err
