@@ -81,8 +81,8 @@ class PlanAnswer(Answer):
 
 def run(options: PlanOptions, context: RunContext) -> PlanAnswer:
     """Plan a training, and return the plan; the exit code is 1 if nothing fits."""
+    from convbench.learn.memory import shard_plan
     from convbench.learn.place_recipe import student_lines
-    from convbench.learn.placement import shard_plan
     from convbench.learn.plan import plan_training
 
     plan = plan_training(options)

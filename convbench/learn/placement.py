@@ -136,8 +136,8 @@ def trainings_of(recipe: Recipe, trainer: ModuleType) -> list[Training]:
     for name, each in earlier.items():
         module = load_trainer(locate_trainer(each.trainer or ""))
         trainings += [replace(part, name=name) for part in trainings_of(each, module)]
-    step, sequences = getattr(trainer, "STEP", "weighted"), getattr(trainer, "SEQUENCES", 1)
-    return [*trainings, Training(recipe.name, step, recipe, sequences)]
+    step: Kind = getattr(trainer, "STEP", "weighted")
+    return [*trainings, Training(recipe.name, step, recipe, getattr(trainer, "SEQUENCES", 1))]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from convbench.errors import TrainError, UsageError
 from convbench.learn.memory import shard_plan
 from convbench.learn.place_recipe import assumed_lengths, measure_rows
 from convbench.learn.placement import (
-    GB,
     Attempt,
     Machine,
     RowLengths,
@@ -21,7 +20,7 @@ from convbench.learn.placement import (
 )
 from convbench.learn.steps import StepCount, row_limit
 from convbench.learn.train import load_recipe, planned_placement, split_sets
-from convbench.models.devices import parse_cards
+from convbench.models.devices import GB, parse_cards
 from convbench.models.engine_memory import (
     EngineMemory,
     EnginePlacement,
