@@ -93,12 +93,13 @@ def place_recipe(
     lengths: RowLengths | None = None,
 ) -> TrainingPlacement | None:
     """Return the placement of a training on a machine, where `launch` is what the recipe or the
-    user says; None for a model of unknown shape. `lengths` None assumes rows.
+    user says; None for a model of unknown shape or cards of unknown size. `lengths` None assumes
+    rows.
 
     Raise TrainError if the processes cannot share a step's rows.
     """
     shape = shape_of(recipe.model or "")
-    if shape is None:
+    if shape is None or (machine.cards and not machine.card_bytes):
         return None
     lengths = lengths or assumed_lengths(None, row_limit(recipe))
     return place_training(recipe, launch, shape, lengths, machine, pinned=pinned, specs=specs)
@@ -112,7 +113,7 @@ def placement_note(placement: TrainingPlacement) -> str:
 def placement_lines(placement: TrainingPlacement | None, recipe: Recipe) -> Iterator[str]:
     """Yield the lines of a dry run on memory."""
     if placement is None:
-        yield f"memory: unknown, {recipe.model} has no known shape"
+        yield f"memory: unknown, as the shape of {recipe.model} or the machine is"
         return
     yield f"memory: {'fits, ' if placement.does_fit else ''}{placement.summary_line()}"
     yield from placement.reason_lines()

@@ -17,11 +17,13 @@ from typing import Any
 from convbench import catalog
 from convbench.learn.launch import load_trainer, locate_trainer
 from convbench.learn.memory import (
+    HALF,
     Device,
     Kind,
     MemoryParts,
     Precision,
     StepRows,
+    layer_weights,
     scoring_memory,
     shard_plan,
     step_memory,
@@ -31,9 +33,10 @@ from convbench.models.devices import GB, host_memory, list_devices
 from convbench.models.weights_path import ModelShape
 from convbench.schema.recipe import LaunchSpec, Recipe
 
-FULL_BYTES, ADAPTER_BYTES = 8, 2
-"""Least bytes a weight of a training: all weights in bf16 with gradients and AdamW's two moments,
-or the frozen weights under an adapter."""
+FULL_BYTES = 8
+"""Least bytes a weight of training all of them: in bf16 with gradients and AdamW's two moments."""
+QUANTIZED_BYTES = 0.5 + 4 / 64
+"""Bytes a weight of QLoRA's base: 4 bits, and a float32 scale for each block of 64."""
 CONTEXT_BYTES = 1e9
 """Bytes of a card that CUDA's own context takes."""
 PROCESS_BYTES = 3e9
@@ -49,7 +52,7 @@ class Machine:
 
     cards: int
     card_bytes: float
-    """Bytes of each card, of the smallest if they differ."""
+    """Bytes of each card, of the smallest if they differ; 0 if unknown, or without cards."""
     host_bytes: float
 
     @property
@@ -64,11 +67,10 @@ class Machine:
 
 
 def this_machine(names: Sequence[str] | None = None) -> Machine:
-    """Return this machine with the named cards (None: all); without cards of a known size it has
-    none."""
+    """Return this machine with the named cards (None: all); `card_bytes` is 0 if it is unknown."""
     devices = [device for device in list_devices() if names is None or device.name in names]
     smallest = min((device.memory for device in devices), default=0)
-    return Machine(len(devices) if smallest else 0, float(smallest), float(host_memory()))
+    return Machine(len(devices), float(smallest), float(host_memory()))
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,8 @@ def place_training(
         recipe.fit.batch_size * recipe.fit.accumulation * launch.process_count
     )
     adapted = recipe.lora is not None and recipe.distil is None
-    least = float(shape.weight_count * (ADAPTER_BYTES if adapted else FULL_BYTES))
+    least = FULL_BYTES if not adapted else QUANTIZED_BYTES if _is_quantized(recipe) else HALF
+    least *= shape.weight_count / machines_of(launch)
     stays = replace(pinned, rows=pinned.rows or getattr(trainer, "ROWS_STAY", False))
     first: Attempt | None = None
     tried: list[Attempt] = []
@@ -319,7 +322,7 @@ def _all_parts(
     for training in trainings:
         distil = training.recipe.distil
         layers = distil.student_layers if distil is not None else None
-        parts[training.name] = step_memory(
+        memory = step_memory(
             training.step,
             replace(shape, layers=min(layers or shape.layers, shape.layers)),
             training.recipe,
@@ -329,11 +332,20 @@ def _all_parts(
             device=machine.training_device,
             reference=shape,
         )
+        if _is_quantized(training.recipe):
+            saved = (HALF - QUANTIZED_BYTES) * layer_weights(shape)
+            memory = replace(memory, weights=memory.weights - saved)
+        parts[training.name] = memory
     if any(training.step == "critic" for training in trainings[:-1]):
         row = StepRows(1, lengths.longest, min(lengths.labelled, lengths.longest))
         scoring = scoring_memory(shape, row, precision=width)
         parts["ranking"] = replace(scoring, reference=scoring.weights)
     return parts
+
+
+def _is_quantized(recipe: Recipe) -> bool:
+    """Return True if an adapter is trained on a base in 4 bits."""
+    return recipe.lora is not None and recipe.lora.quantize == "4bit" and recipe.distil is None
 
 
 def _iter_recipes(

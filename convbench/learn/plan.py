@@ -103,6 +103,8 @@ def plan_training(options: PlanOptions) -> TrainingPlan:
     else:
         lengths = assumed_lengths(options.tokens, limit)
     machine = machine_of(options)
+    if machine.cards and not machine.card_bytes:
+        raise UsageError("plan: the size of this machine's cards is unknown; expected --cards 1x80")
     placement = planned_placement(training, recipe, model, lengths, machine)
     assert placement is not None  # its shape is known
     engine = engine_memory(shape, lengths.longest, CONVERSATIONS)

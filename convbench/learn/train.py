@@ -383,7 +383,9 @@ def place_options(
     machine: Machine | None = None,
 ) -> TrainingPlacement | None:
     """Return where the training of these options is placed on a machine (None: this one), with what
-    the user set left as it is; None for a model of unknown shape."""
+    the user set left as it is; None where the model's shape or the machine is unknown."""
+    if options.nodes_target is not None:
+        return None
     pinned = pinned_settings(options.launch, *split_sets(options.specs.sets))
     if options.nodes is not None:
         pinned = replace(pinned, launch=True)

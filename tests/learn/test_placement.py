@@ -28,6 +28,7 @@ from convbench.learn.train import adopt_placement, split_sets, train_recipe
 from convbench.models.devices import host_memory
 from convbench.models.weights_path import ModelShape, shape_of, shipped_folder
 from convbench.options.shared import SpecOptions
+from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec, Recipe
 from tests.learn.shapes import QWEN_7B, write_config, write_model
@@ -387,3 +388,29 @@ def test_settings_of_the_user_stay(tmp_path: Path, card: pytest.MonkeyPatch) -> 
         2,
         4,
     )
+
+
+def test_a_base_in_4_bits_fits_a_small_card(llama: ModelShape) -> None:
+    quantized = {"lora.r": 16, "lora.quantize": "4bit"}
+    small = placed(llama, "swift", 1, 64, card=16, tokens=512, **quantized)
+    assert small.does_fit
+    assert 4.5 * GB < small.best.parts["swift"].weights < 7 * GB
+    whole = placed(llama, "swift", 1, 64, card=16, tokens=512, **{"lora.r": 16})
+    assert whole.best.launch.name != "none"
+    assert not whole.first.does_fit
+
+
+def test_cards_of_unknown_size_and_other_machines_are_not_judged(
+    tmp_path: Path, card: pytest.MonkeyPatch
+) -> None:
+    run, model = write_run(tmp_path / "run", count=8), write_model(tmp_path / "llama")
+    options = TrainOptions("refit", (run.path,), str(model), dry_run=True)
+    card.setenv("CUDA_VISIBLE_DEVICES", "GPU-3f9a")
+    assert this_machine() == Machine(1, 0.0, 256e9)
+    done = train_recipe(options)
+    assert done.launch.name == "none"
+    assert any(line.startswith("memory: unknown") for line in done.preview)
+    card.delenv("CUDA_VISIBLE_DEVICES")
+    card.setenv("CONVBENCH_SIMULATED_HOST", "8")
+    nodes = replace(options, launch="zero3", nodes=2, spread=ShardOptions(on="slurm"))
+    assert any(line.startswith("memory: unknown") for line in train_recipe(nodes).preview)
