@@ -373,15 +373,15 @@ def weigh_swift(selection: Selection, weighting: Weighting) -> Weighted:
             "rewards; build with --samples 3, or train refit"
         )
 
-    def standardize(rewards: Sequence[float]) -> list[float | None]:
+    def standardize_rewards(rewards: Sequence[float]) -> list[float | None]:
         return standardized_weights(
             rewards, center=weighting.center, scale=weighting.scale, clip=weighting.clip
         )
 
     weighted = (
-        weigh_turns(selection, standardize)
+        weigh_turns(selection, standardize_rewards)
         if weighting.reward == "turn"
-        else weigh_by_task(selection, standardize)
+        else weigh_by_task(selection, standardize_rewards)
     )
     skipped = {"in a task with fewer than 2 verdicts": small} if small else {}
     if all(weight == 0 for weight in _all_weights(weighted)):

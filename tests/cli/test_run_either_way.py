@@ -14,7 +14,8 @@ WORDS = {
     "report": (), "view": (), "verify": (), "tag": (), "judge": (), "patterns": (), "status": (),
     "cancel": (), "merge": (), "show": ("demo",), "credit": ("branches",),
     "estimate": ("local:pocket",), "export": ("--to", "trl"), "train": ("swift",),
-    "eval": ("scripted:echo",), "publish": ("me/set",), "query": ("select 1",), "gold": (),
+    "plan": ("swift",), "eval": ("scripted:echo",), "publish": ("me/set",),
+    "query": ("select 1",), "gold": (),
 }  # fmt: skip
 """Commands that read runs, with what else they must be told."""
 

@@ -43,7 +43,7 @@ LINES = {
     "demo": ["demo --tasks 20"],
 }  # fmt: skip
 """What is typed, by command; `make test` takes the first of each."""
-SILENT = ("query", "export", "patterns", "tag", "doctor", "verify")
+SILENT = ("plan", "query", "export", "patterns", "tag", "doctor", "verify")
 """Commands after which nothing is to be typed."""
 ELSEWHERE = {
     "pull": "a Hub", "models": "a model that was fetched", "credit": "judged branches",
