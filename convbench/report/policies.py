@@ -335,7 +335,7 @@ def plain_name(policy: Policy) -> str:
 def with_unique_names(policies: list[Policy]) -> list[Policy]:
     """Return the policies with unique names. Equal names get a suffix: the model (Base), the size
     of the training set or the folder, then the run id."""
-    for more in (_distinguishing_text, lambda policy: policy.run.manifest.id):
+    for more in (_distinction, lambda policy: policy.run.manifest.id):
         names = [policy.name for policy in policies]
         policies = [
             replace(policy, name=f"{policy.name} ({more(policy)})")
@@ -346,7 +346,7 @@ def with_unique_names(policies: list[Policy]) -> list[Policy]:
     return policies
 
 
-def _distinguishing_text(policy: Policy) -> str:
+def _distinction(policy: Policy) -> str:
     manifest = policy.run.manifest
     data = policy.recipe.get("data") or {}
     if not policy.is_base and data.get("rows") is not None:
