@@ -418,9 +418,9 @@ class _Call:
 
 
 def runs_here(model: Model) -> bool:
-    """Return True for `rule:`, `scripted:`, `local:` and `vllm:` models, whose calls nobody
-    bills."""
-    return model.ref.partition(":")[0] in SCHEMES
+    """Return True for `rule:`, `scripted:`, `local:` and `vllm:` models and for tools, whose calls
+    nobody bills."""
+    return model.ref.partition(":")[0] in (*SCHEMES, "tools")
 
 
 def _is_unbilled(error: BaseException) -> bool:
