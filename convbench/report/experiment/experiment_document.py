@@ -266,7 +266,8 @@ def experiment_document(
     against: Sequence[str] = (),
 ) -> Document:
     """Return the document of an experiment. `kind` is the kind of errors (None: each regime's own);
-    pictures are drawn for `page`; `against` names further policies that all are compared with."""
+    pictures are drawn for `page`; `against` names further policies that all are compared with, as
+    they are with every model that is not trained."""
     if plots:
         try:
             names = (policy.name for section in experiment.sections for policy in section.policies)
@@ -287,6 +288,8 @@ def _experiment_document(
     facts: Sequence[str],
     against: Sequence[str],
 ) -> Document:
+    others = (p.name for s in experiment.sections for p in s.policies if p.is_other_model)
+    against = tuple(dict.fromkeys((*against, *others)))
     comparisons = published_comparisons(experiment.sections, experiment.ends, experiment.plan.steps)
     known = [comparison for comparison in comparisons if comparison.is_planned]
     unmatched = _without_table(experiment.sections, known)

@@ -125,7 +125,7 @@ def size_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture
 
 def round_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
     """Return curves of accuracy and reward by round, for learners trained in rounds; Base is round
-    0. None if no learner has two rounds."""
+    0, and models that are not trained are level lines. None if no learner has two rounds."""
     rounds = rounds_of(section)
     if not rounds:
         return None
@@ -138,9 +138,9 @@ def round_curves(section: Section, judge: str | None, kind: ErrorKind) -> Pictur
             for name, policies in rounds.items()
         }
 
-    return draw_curves(
-        section.title, _curve_measures([section], judge), measure_points, ROUNDS, judge, kind
-    )
+    measures = _curve_measures([section], judge)
+    others = [policy for policy in section.policies if policy.is_other_model]
+    return draw_curves(section.title, measures, measure_points, ROUNDS, judge, kind, others=others)
 
 
 def trained_rows(policy: Policy) -> int | None:
@@ -197,11 +197,13 @@ def draw_curves(
     kind: ErrorKind,
     *,
     base: Policy | None = None,
+    others: Sequence[Policy] = (),
     printed: Callable[[Measure], Points] | None = None,
 ) -> Picture | None:
     """Return a picture with a panel for each measure and a line for each method; None without
     points. Points of several methods are shifted so that they do not overlap. The mean of `base`
-    is a dotted line, printed points are hollow on dashed lines."""
+    is a dotted line, those of `others` are dash-dotted ones; printed points are hollow on dashed
+    lines."""
     panels = [(m, lines) for m in measures if any((lines := points(m)).values())]
     if not panels:
         return None
@@ -209,11 +211,17 @@ def draw_curves(
     rows = len(panels) // columns  # of at most two panels
     figure = new_figure(2.1 * rows + 0.6, panels=columns)
     grid: Any = figure.subplots(rows, columns, squeeze=False)
+    looks = policy_looks(policy.name for policy in others)
     for axes, (measure, lines) in zip(grid.flat, panels, strict=True):
         _draw_lines(axes, measure, lines, printed(measure) if printed else {})
         flat = measure.mean_of(base, kind) if base else None
         if flat is not None:
             axes.axhline(flat.mean, color=GREY, linestyle=":", linewidth=1.2, label="Base")
+        for policy in others:
+            level = measure.mean_of(policy, kind)
+            if level is not None:
+                color = looks[policy.name].color
+                axes.axhline(level.mean, color=color, linestyle="-.", label=policy.name)
         axes.set_xlabel(axis.label)
         axes.set_ylabel(f"{measure.head}\n({measure.unit})")
     bars = f"bars: {interval_text(kind)}" + ("; hollow: printed" if printed else "")
@@ -223,6 +231,7 @@ def draw_curves(
     scored = f", judge {judge}" if judge and len(panels) > 1 else ""
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
     caption += " The dotted line is Base." if base else ""
+    caption += f" Dash-dotted, not trained: {', '.join(p.name for p in others)}." if others else ""
     caption += " Hollow points on dashed lines are printed." if printed else ""
     return save_picture(
         figure, slug(f"{axis.name} {title} {judge or ''}"), caption, title=title + scored

@@ -17,6 +17,7 @@ from convbench.report.published import (
     RIVAL,
     SELF_EDITS,
     ReferenceTable,
+    is_data_writer,
     known_model,
     reference_of,
 )
@@ -111,6 +112,8 @@ def _colbench_measures(
 
 def _published_name(policy: Policy, reference: ReferenceTable) -> str:
     """Return the name of one of our policies in ColBench's table."""
+    if policy.is_other_model:
+        return known_model(policy.model) or policy.name
     if policy.is_base:
         known = known_model(policy.model)
         trained = known is None or (known == LARGE and LARGE not in reference.methods)
@@ -124,9 +127,11 @@ def _published_name(policy: Policy, reference: ReferenceTable) -> str:
 
 def _edit_lines(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[MethodLine]:
     few_shot = section.protocol == "self-edit-few-shot"
+    others = (policy for policy in section.policies if policy.is_other_model)
+    written = {p.name: "Passage + GPT-4.1 data" for p in others if is_data_writer(p.model)}
     for name, values in adaptation_accuracies(section, judge).items():
         mean = estimate_mean(values, kind)
         if few_shot:
             yield SOLVED.get(name, name), name, (mean,)
         else:
-            yield EDITS.get(name, name), name, (mean, None, None)
+            yield {**EDITS, **written}.get(name, name), name, (mean, None, None)
