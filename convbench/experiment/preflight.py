@@ -25,7 +25,7 @@ from convbench.experiment.cells import (
 )
 from convbench.experiment.evaluate import evaluation_manifest
 from convbench.experiment.step import OutcomeRecord, has_result, step_fingerprint
-from convbench.judge.ready import check_ready
+from convbench.judge.ready import check_ready, try_model
 from convbench.judge.resolve import Judge
 from convbench.judge.run import judge_with_model
 from convbench.learn.launch import count_accelerators
@@ -304,26 +304,23 @@ def _policy_check(
     policy and the models named before it, and what it needs. Adds its run to the findings."""
 
     def check_policy() -> None:
-        step, name = planned.step, planned.step.policy
-        inputs = findings.cells.get(step.cell.name)
-        if inputs is None:  # reported with the cell
-            return
-        parent, protocol = inputs.manifest, inputs.manifest.protocol
-        manifest = evaluation_manifest(
-            Run(root / step.cell.name, parent),
-            protocol,
-            inputs.loaded.examples,
-            EvalOptions(name, specs=replace(options.specs, sets=()), calls=options.calls),
-        )
-        own, member = parent.cast[protocol.policy], manifest.cast[protocol.policy]
-        if (member.model, member.api_base) == (own.model, own.api_base):
+        step, name, calls = planned.step, planned.step.policy, options.calls
+        member = make_model_config(name, None, None, options.specs)
+        own = _cell_policy(findings, planned, options)
+        if own is not None and (own.model, own.api_base) == (member.model, None):
             raise SpecError(f"policies: found {name}, which is the policy itself; expected others")
         for other in planned.spec.policies[: planned.spec.policies.index(name)]:
             if model_reference(other, options.specs.folders) == member.model:
                 raise SpecError(f"policies: found {name}, which is the same model as {other}")
-        findings.policies[step.address] = manifest
-        calls = options.calls.with_user_models(member.model)
-        _check_cast(Run(root / step.cell.name, manifest), calls)
+        inputs = findings.cells.get(step.cell.name)
+        if inputs is not None:
+            parent = Run(root / step.cell.name, inputs.manifest)
+            evaluation = EvalOptions(name, specs=replace(options.specs, sets=()), calls=calls)
+            protocol, examples = parent.manifest.protocol, inputs.loaded.examples
+            manifest = evaluation_manifest(parent, protocol, examples, evaluation)
+            findings.policies[step.address] = manifest
+        try_model(member.model, None, member.short, calls, None)
+        check_server(member.model, None)
 
     return check_policy
 

@@ -288,7 +288,8 @@ def _experiment_document(
     facts: Sequence[str],
     against: Sequence[str],
 ) -> Document:
-    others = (p.name for s in experiment.sections for p in s.policies if p.is_other_model)
+    shown = (section for section in experiment.sections if len(section.policies) > 2)
+    others = (p.name for section in shown for p in section.policies if p.is_other_model)
     against = tuple(dict.fromkeys((*against, *others)))
     comparisons = published_comparisons(experiment.sections, experiment.ends, experiment.plan.steps)
     known = [comparison for comparison in comparisons if comparison.is_planned]

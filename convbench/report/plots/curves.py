@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -41,6 +41,8 @@ class Axis:
 TEMPERATURE = Axis("sampling temperature", "temperature")
 TURNS = Axis("policy turns n", "number of turns")
 ROUNDS = Axis("round", "round (0 is Base)")
+LEVELS = ("-.", "--", ":")
+"""Styles of the lines of models that are not trained."""
 
 
 def temperature_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
@@ -202,7 +204,7 @@ def draw_curves(
 ) -> Picture | None:
     """Return a picture with a panel for each measure and a line for each method; None without
     points. Points of several methods are shifted so that they do not overlap. The mean of `base`
-    is a dotted line, those of `others` are dash-dotted ones; printed points are hollow on dashed
+    is a dotted line, those of `others` are level black ones; printed points are hollow on dashed
     lines."""
     panels = [(m, lines) for m in measures if any((lines := points(m)).values())]
     if not panels:
@@ -211,17 +213,15 @@ def draw_curves(
     rows = len(panels) // columns  # of at most two panels
     figure = new_figure(2.1 * rows + 0.6, panels=columns)
     grid: Any = figure.subplots(rows, columns, squeeze=False)
-    looks = policy_looks(policy.name for policy in others)
     for axes, (measure, lines) in zip(grid.flat, panels, strict=True):
         _draw_lines(axes, measure, lines, printed(measure) if printed else {})
         flat = measure.mean_of(base, kind) if base else None
         if flat is not None:
             axes.axhline(flat.mean, color=GREY, linestyle=":", linewidth=1.2, label="Base")
-        for policy in others:
+        for policy, style in zip(others, cycle(LEVELS), strict=False):
             level = measure.mean_of(policy, kind)
             if level is not None:
-                color = looks[policy.name].color
-                axes.axhline(level.mean, color=color, linestyle="-.", label=policy.name)
+                axes.axhline(level.mean, color="black", linestyle=style, label=policy.name)
         axes.set_xlabel(axis.label)
         axes.set_ylabel(f"{measure.head}\n({measure.unit})")
     bars = f"bars: {interval_text(kind)}" + ("; hollow: printed" if printed else "")
@@ -231,7 +231,9 @@ def draw_curves(
     scored = f", judge {judge}" if judge and len(panels) > 1 else ""
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
     caption += " The dotted line is Base." if base else ""
-    caption += f" Dash-dotted, not trained: {', '.join(p.name for p in others)}." if others else ""
+    caption += (
+        f" Level black lines, not trained: {', '.join(p.name for p in others)}." if others else ""
+    )
     caption += " Hollow points on dashed lines are printed." if printed else ""
     return save_picture(
         figure, slug(f"{axis.name} {title} {judge or ''}"), caption, title=title + scored
