@@ -28,7 +28,7 @@ pytestmark = pytest.mark.exhaustive
 PROMPTS = ("self-edit", "self-edit-self-qa")
 SPEC: dict[str, Any] = {
     "extends": "pocket-seal", "title": "two prompts", "protocols": PROMPTS, "seeds": [1],
-    "policies": ["gpt-4.1"], "count": 6, "samples": 2, "max_tokens": 32,
+    "policies": ["gpt-4.1"], "count": 8, "samples": 2, "max_tokens": 32,
     "recipe_sets": {"seal": {
         "args.sequences": 0, "args.pretraining": 2, "fit.max_steps": 1, "fit.epochs": 1,
     }},
