@@ -109,7 +109,7 @@ def test_it_stands_in_the_printed_tables_line_and_in_the_curve(done: ExperimentR
     report = create_report(ReportOptions((done.runs[0],), paper=True, plots=True))
     (table,) = (t for part in report.document.parts for t in part.tables if t.label == "published")
     names = [row[0].text for row in table.rows]
-    assert names[names.index("gpt-4.1") + 1] == "  Passage + GPT-4.1 data"
+    assert names[names.index("self-edits of gpt-4.1") + 1] == "  Passage + GPT-4.1 data"
     assert done.report is not None
     captions = [p.caption for part in done.report.document.parts for p in part.pictures]
     curves = [text for text in captions if "by round" in text]

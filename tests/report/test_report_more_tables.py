@@ -211,8 +211,8 @@ def test_another_models_edits_stand_in_seals_line(seal):
         )  # fmt: skip
     report = create_report(ReportOptions((seal.path,), paper=True))
     rows = [row[0].text for row in table_of(report, "Knowledge incorporation, published").rows]
-    assert rows[rows.index("gpt-4.1-2025-04-14") + 1] == "  Passage + GPT-4.1 data"
-    assert rows[-1] == "gpt-4.1-mini"
+    assert rows[rows.index("self-edits of gpt-4.1-2025-04-14") + 1] == "  Passage + GPT-4.1 data"
+    assert rows[-1] == "self-edits of gpt-4.1-mini"
 
 
 def test_the_published_tables_are_the_facts():

@@ -57,7 +57,7 @@ WORDS: Mapping[Measure, TableWords] = {"adaptations": TAUGHT, "solutions": SOLVE
 def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Values]:
     """Return (group, accuracy) pairs by what was trained on: nothing; the passage alone, the best
     known settings and the control (if `train seal` measured them); Base's edits; then every other
-    policy's. Empty if the judge measures no adaptations."""
+    policy's, named by `taught_by`. Empty if the judge measures no adaptations."""
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in WORDS:
         return {}
@@ -69,8 +69,14 @@ def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Valu
         }
         accuracies[UNTRAINED] = _policy_accuracies(section.base, judge)
     learnt = sorted((p for p in section.policies if not p.is_base), key=lambda p: p.name)
-    accuracies |= {policy.name: _policy_accuracies(policy, judge) for policy in learnt}
+    accuracies |= {taught_by(policy): _policy_accuracies(policy, judge) for policy in learnt}
     return {name: values for name, values in accuracies.items() if values}
+
+
+def taught_by(policy: Policy) -> str:
+    """Return what was trained on if it was a policy's edits: a learner's name, or the edits of a
+    model that is not trained, which the policy of the run learns."""
+    return f"self-edits of {policy.name}" if policy.is_other_model else policy.name
 
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:

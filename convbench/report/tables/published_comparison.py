@@ -22,7 +22,7 @@ from convbench.report.published import (
     reference_of,
 )
 from convbench.report.sections import Section
-from convbench.report.tables.adaptation import adaptation_accuracies
+from convbench.report.tables.adaptation import adaptation_accuracies, taught_by
 from convbench.report.tables.cells import estimate_cell
 from convbench.report.tables.judges import duel_points
 from convbench.stats.means import ErrorKind, Estimate, estimate_mean
@@ -128,7 +128,7 @@ def _published_name(policy: Policy, reference: ReferenceTable) -> str:
 def _edit_lines(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[MethodLine]:
     few_shot = section.protocol == "self-edit-few-shot"
     others = (policy for policy in section.policies if policy.is_other_model)
-    written = {p.name: "Passage + GPT-4.1 data" for p in others if is_data_writer(p.model)}
+    written = {taught_by(p): "Passage + GPT-4.1 data" for p in others if is_data_writer(p.model)}
     for name, values in adaptation_accuracies(section, judge).items():
         mean = estimate_mean(values, kind)
         if few_shot:
