@@ -14,7 +14,11 @@ from convbench.schema import ProtocolSpec
 
 
 def data(job: Job) -> Pairs:
-    """Return pairs of final replies, of each task's best and worst conversation."""
+    """Return pairs of final replies of each task's best and worst conversation, under the prompt of
+    protocol `direct` or the named one.
+
+    Raise TrainError if no pair is left.
+    """
     logged = job.log()
     pairing = job.recipe.pairing
     direct = None  # imported conversations have no task whose prompt could be rendered
@@ -24,7 +28,8 @@ def data(job: Job) -> Pairs:
 
 
 def fit(job: Job, pair_data: PairData) -> None:
-    """Train with the loss -log sigmoid(beta * difference of log(pi / pi_0))."""
+    """Train with the loss -log sigmoid(beta * difference of log(pi / pi_0)) and save the checkpoint
+    in the job's folder."""
     from convbench.learn import preference
 
     preference.fit(job, pair_data)

@@ -17,8 +17,10 @@ OWN_LOSS = True
 
 
 def data(job: Job) -> Weighted:
-    """Return weighted turns, of which only the weights' signs count. Raises TrainError for another
-    unit."""
+    """Return the policy's turns with weights, of which only the signs count.
+
+    Raise TrainError for a unit other than `turn`, or if all weights are 0.
+    """
     if job.recipe.data.unit != "turn":
         raise TrainError(
             "data.unit: found conversation; kto learns single replies; expected turn; add --set "
@@ -29,7 +31,7 @@ def data(job: Job) -> Weighted:
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Train with TRL's KTO."""
+    """Train with TRL's KTO and save the checkpoint in the job's folder."""
     from convbench.learn import kto
 
     kto.fit(job, weighted)

@@ -12,13 +12,18 @@ from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
-    """Return conversations weighted by their rewards."""
+    """Return the log's conversations, or with `weighting.reward: turn` their turns, weighted by
+    their rewards.
+
+    Raise TrainError for a negative reward.
+    """
     logged = job.log()
     return weights.weigh_refit(logged, job.recipe.weighting)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Train with the loss (1/N) sum_i w_i sum_tokens -log pi."""
+    """Train with the loss (1/N) sum_i w_i sum_tokens -log pi and save the checkpoint in the job's
+    folder."""
     from convbench.learn import weighted_sft
 
     weighted_sft.fit(job, weighted)

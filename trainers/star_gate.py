@@ -12,13 +12,15 @@ from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
-    """Return the best conversation of each task, with weight 1."""
+    """Return the best conversation of each task, with weight 1; with `weighting.threshold` all of
+    at least that reward."""
     logged = job.log()
     return weights.weigh_star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Train by supervised fine-tuning, since all weights are 1."""
+    """Train by supervised fine-tuning, since all weights are 1, and save the checkpoint in the
+    job's folder."""
     from convbench.learn import weighted_sft
 
     weighted_sft.fit(job, weighted)

@@ -16,15 +16,18 @@ OWN_LOSS = True
 
 
 def data(job: Job) -> Weighted:
-    """Return the best conversation of each task, with weight 1. Raises TrainError without a
-    teacher."""
+    """Return the best conversation of each task, with weight 1; with `weighting.threshold` all of
+    at least that reward.
+
+    Raise TrainError without a teacher.
+    """
     find_teacher(job.run, job.recipe)
     logged = job.log()
     return weights.weigh_star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Distil the teacher into the student."""
+    """Distil the teacher into the student and save it in the job's folder."""
     from convbench.learn import distil
 
     distil.fit(job, weighted, find_teacher(job.run, job.recipe))

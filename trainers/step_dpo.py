@@ -23,7 +23,10 @@ def prepare(job: Job, context: TrainContext) -> Preparation | None:
 
 
 def data(job: Job) -> Pairs:
-    """Return pairs of replies at each turn, from the log or from branches."""
+    """Return pairs of replies at each turn, from the log or from the branches in the run.
+
+    Raise TrainError if no pair is left.
+    """
     logged = job.log()
     pairing = job.recipe.pairing
     if pairing.source == "logged":
@@ -32,9 +35,12 @@ def data(job: Job) -> Pairs:
 
 
 def fit(job: Job, pair_data: PairData) -> None:
-    """Train with the loss -log sigmoid(beta m), m the better reply's log(pi / pi_0) less the worse
-    one's; with `pairing.loss: ipo` (m - 1 / (2 beta))^2, m of means over a reply's tokens (Azar et
-    al. 2024, equation (17)), least at m = 1 / (2 beta)."""
+    """Train with the loss -log sigmoid(beta m) and save the checkpoint in the job's folder.
+
+    m is the better reply's log(pi / pi_0) less the worse one's; with `pairing.loss: ipo` the loss
+    is (m - 1 / (2 beta))^2, m of means over a reply's tokens (Azar et al. 2024, equation (17)),
+    least at m = 1 / (2 beta).
+    """
     from convbench.learn import preference
 
     preference.fit(job, pair_data)

@@ -15,7 +15,10 @@ ONE_RUN = True
 
 
 def data(job: Job) -> TrajectoryPairs:
-    """Return pairs of trajectories by reward."""
+    """Return pairs (better, worse) of a task's conversations by reward, to train on and held out.
+
+    Raise TrainError if there are none to train on, or if a hidden field is missing.
+    """
     settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     recipe = job.recipe
     return trajectory_pairs(
@@ -24,7 +27,8 @@ def data(job: Job) -> TrajectoryPairs:
 
 
 def fit(job: Job, pairs: TrajectoryPairs) -> None:
-    """Train with the Bradley-Terry loss of the sums of turn advantages."""
+    """Train with the Bradley-Terry loss of the sums of turn advantages and save the critic in the
+    job's folder."""
     from convbench.learn.sweet import critic as advantage
 
     advantage.fit(job, pairs)

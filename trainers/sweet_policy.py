@@ -34,7 +34,11 @@ def prepare(job: Job, context: TrainContext) -> Preparation:
 
 
 def data(job: Job) -> Pairs:
-    """Return pairs of ranked candidates. Raises TrainError if there is no ranking."""
+    """Return pairs of ranked candidates, from `ranked.jsonl` in the job's folder.
+
+    Raise TrainError if it or the critic is missing, if the base's weights are not those the critic
+    was trained from, or if no pair is left.
+    """
     check_base(job)
     file = job.folder / RANKED
     if not file.exists():
@@ -49,7 +53,8 @@ def data(job: Job) -> Pairs:
 
 
 def fit(job: Job, pair_data: PairData) -> None:
-    """Train with -log sigmoid(beta' * difference of log(pi / pi_ref)), plus the NLL term."""
+    """Train with -log sigmoid(beta' * difference of log(pi / pi_ref)), plus the NLL term, and save
+    the checkpoint in the job's folder."""
     from convbench.learn import preference
 
     nll = SweetArgs.from_args(job.recipe.args, job.recipe.name).nll

@@ -10,13 +10,17 @@ from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
-    """Return conversations weighted by the fields of `weighting`."""
+    """Return the log's conversations, or their turns, weighted by the fields of `weighting`.
+
+    Raise TrainError if none is left, or if all weights are 0.
+    """
     logged = job.log()
     return weights.weigh_composed(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Train with the objective, summed over the policy's tokens and divided by N."""
+    """Train with the objective, summed over the policy's tokens and divided by N, and save the
+    checkpoint in the job's folder."""
     from convbench.learn import weighted_sft
 
     weighted_sft.fit(job, weighted)

@@ -42,7 +42,8 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Name of the run's folder."""
+        """Name of the run's folder: task, protocol, mode, `nTURNS` and `seedSEED` joined by `-`,
+        without what is None."""
         parts = [
             self.task,
             self.protocol or "",
@@ -71,13 +72,13 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Its kind and its checkpoint."""
+        """`KIND CHECKPOINT`, or the kind alone for `build` and `judge`."""
         return f"{self.kind} {self.checkpoint}".strip()
 
     @property
     def checkpoint(self) -> str:
-        """Folder name of the checkpoint, or of an untrained model's evaluation; "" for `build` and
-        `judge`."""
+        """Folder name of the checkpoint: the learner's name, `-` in place of `:`, and `-ROWS` if it
+        has a size; of an untrained model's evaluation; "" for `build` and `judge`."""
         if self.policy:
             return evaluation_name(self.policy)
         return self._folder_name(self.settings_name)
@@ -94,7 +95,8 @@ class Step:
 
     @property
     def settings_name(self) -> str:
-        """Name of the learner in the experiment's settings and in its folder."""
+        """Name of the learner in the experiment's settings and in its folder, with prefix `pooled-`
+        for one of several logs."""
         return f"{POOLED}{self.learner}" if self.pooled else self.learner
 
     @property
@@ -108,7 +110,13 @@ class Step:
         return "/".join(part for part in (self.cell.name, self.kind, self.checkpoint) if part)
 
     def required_steps(self) -> tuple[str, ...]:
-        """Return the addresses of the steps that this one needs."""
+        """Return the addresses of the steps that this one needs, each after those that it needs
+        itself.
+
+        `build` needs none, and `judge` its cell's build. A training needs build and judge of its
+        cell, or of every pooled cell, then the training that it starts from; an evaluation needs
+        build and judge of its cell, then the training of its checkpoint.
+        """
         own_log = [f"{self.cell.name}/build", f"{self.cell.name}/judge"]
         logs = [f"{cell.name}/{kind}" for cell in self.pooled for kind in ("build", "judge")]
         start_training = (
@@ -132,14 +140,19 @@ class PlannedStep:
 
 
 def iter_cells(spec: ExperimentSpec) -> Iterator[Cell]:
-    """Yield the cells of an experiment."""
+    """Yield every combination of task, mode, protocol, turns and seed, in the spec's order; the
+    seed varies fastest."""
     for values in itertools.product(spec.tasks, spec.modes, spec.protocols, spec.turns, spec.seeds):
         yield Cell(*values)
 
 
 def plan_steps(spec: ExperimentSpec) -> list[PlannedStep]:
-    """Return every step in order: in each cell build, judge, the models that are not trained, then
-    all learners; last the learners of pooled cells."""
+    """Return every step in order, each with the experiment's settings for its cell.
+
+    Each cell has `build`, `judge`, `eval` for every model that is not trained, then for every
+    learner and size `train` and `eval`; learner `base` has neither. Last come the learners of
+    pooled cells: a training on all tasks' logs, then its evaluation in each cell.
+    """
     plan: list[PlannedStep] = []
     for cell in iter_cells(spec):
         cell_spec = spec.for_cell(**vars(cell))
@@ -167,8 +180,13 @@ def _pooled_steps(spec: ExperimentSpec) -> Iterator[Step]:
 def choose_steps(
     plan: Sequence[PlannedStep], only: Sequence[str], start: str | None
 ) -> list[PlannedStep]:
-    """Return the steps that `--only` and `--from` select, by default all. Raises SpecError for an
-    unknown name."""
+    """Return the steps that `--only` and `--from` select, in the order of the plan; by default all.
+
+    `start` selects the first step that it matches and all later ones, whatever their cell. A step
+    must also match one of the patterns in `only`, if there are any. A pattern matches a whole
+    address or its first parts, e.g. a cell. Raise SpecError for one that matches no step of the
+    plan.
+    """
     chosen_steps = list(plan)
     if start is not None:
         first = next(
@@ -300,7 +318,11 @@ def rounds_options(
 def train_options(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> TrainOptions:
-    """Return the options of a single training on the run at `path`, or on all pooled runs."""
+    """Return the options of a single training in this process, on the run at `path` or on all
+    pooled runs beside it.
+
+    The judge is the experiment's first. `fit.seed` is the cell's unless the experiment sets it.
+    """
     return TrainOptions(
         recipe=recipe_of(step.learner),
         model=str(path / "checkpoints" / step.start_checkpoint) if step.start_checkpoint else None,

@@ -86,7 +86,8 @@ class ResourceEstimate:
     """Models with an unknown number of weights; their disk and hours are not counted."""
 
     def add(self, other: ResourceEstimate) -> None:
-        """Add the estimate of other steps."""
+        """Add the estimate of other steps in place: sums, unions of the sets of models, and the
+        larger `passing`."""
         for name in (
             "conversations",
             "calls",
@@ -106,8 +107,11 @@ class ResourceEstimate:
 def estimate_cells(
     plan: Sequence[PlannedStep], findings: PreflightFindings, options: ExperimentOptions
 ) -> dict[str, ResourceEstimate]:
-    """Return an estimate for each cell that could be resolved, by folder name; steps that two
-    experiments share count once."""
+    """Return an estimate for each cell that could be resolved, by folder name.
+
+    Steps that two experiments share count once. A step that cannot be estimated, e.g. because a
+    prompt cannot be rendered, adds nothing and is added to the findings as missing.
+    """
     amounts: dict[str, ResourceEstimate] = {}
     seen: set[tuple[str, str]] = set()
     for planned in plan:
@@ -301,7 +305,8 @@ def _longest_tokens(shown: Preview) -> int:
 
 
 def sum_estimates(amounts: Sequence[ResourceEstimate]) -> ResourceEstimate:
-    """Return the sum of estimates."""
+    """Return the sum of estimates as a new one, all 0 without any; `passing` is the largest, not a
+    sum."""
     combined = ResourceEstimate()
     for amount in amounts:
         combined.add(replace(amount))

@@ -54,10 +54,11 @@ class EvalResult:
 
 
 def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
-    """Yield the evaluation of each run when it is done; without runs, of the checkpoint's own run.
+    """Yield the evaluation of each run when it is done, in order; without runs, that of the
+    checkpoint's own run, else of the newest.
 
-    All runs are opened before the first is evaluated. Raises ConvbenchError, UsageError if a run
-    comes twice.
+    All runs are opened before the first is evaluated, at the first step of the iteration. Raise
+    ConvbenchError, UsageError if a run comes twice.
     """
     runs = [find_run(path).path.resolve() for path in options.run]
     for path, folder in zip(options.run, runs, strict=True):
@@ -68,10 +69,13 @@ def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
 
 
 def evaluate_policy(options: EvalOptions) -> EvalResult:
-    """Build the parent's test questions with this policy, have the same judges score them, and
-    return the result.
+    """Build the parent's test questions (or those of `options.split`) with this policy, have the
+    same judges score them, and return the result.
 
-    The teacher stays the parent's, so that no policy meets a changed one. Raises ConvbenchError.
+    The teacher stays the parent's. The child run is written to the parent's `evals` folder, or
+    resumed. If the build was interrupted or stopped, nothing is judged and `judged` is None. A dry
+    run writes nothing and returns previews with the error that would be raised. Raise
+    ConvbenchError; failed conversations raise nothing here (`check_evaluation`).
     """
     load_plugins(options.specs)
     options = replace(options, policy=without_latest(options.policy))
@@ -134,8 +138,13 @@ def _refuse_unready(parent: Run, child: Run, judges: Sequence[Judge], calls: Cal
 
 
 def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:
-    """Return notes on failed conversations and verdicts. Raises what ended the evaluation early, or
-    RunError if too many failed."""
+    """Return a line for the conversations and for each judge's verdicts of which some failed, e.g.
+
+    `2 of 40 conversations failed`.
+
+    The list is empty without failures. Raise what ended the evaluation early, or RunError if too
+    many failed.
+    """
     notes = [check_outcome(done.built.jobs, calls, "conversations", done.built.failures)]
     for judged in done.judged.summaries if done.judged else ():
         notes.append(
@@ -145,7 +154,7 @@ def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:
 
 
 def splits_of(run: Run) -> dict[Split, int]:
-    """Return the number of questions of each split of a run."""
+    """Return the number of a run's questions in each split, with all three splits as keys."""
     return count_splits(example.split for example in run.examples.values())
 
 

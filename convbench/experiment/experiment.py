@@ -81,12 +81,12 @@ class ExperimentResult:
 
     @property
     def failure_lines(self) -> list[str]:
-        """Lines on what failed, in finished and in failed steps."""
+        """`ADDRESS: LINE` for each line on what failed, in finished steps too, in order."""
         return [f"{outcome.address}: {line}" for outcome in self.outcomes for line in outcome.said]
 
     @property
     def is_complete(self) -> bool:
-        """Whether every selected step is done."""
+        """Whether every selected step is done; also True for a dry run, which runs none."""
         return not self.unfinished_steps
 
 
@@ -95,8 +95,10 @@ def run_experiment(
 ) -> ExperimentResult:
     """Run an experiment, or resume it, and return the result; finished steps are skipped.
 
+    A dry run returns the plan only and writes nothing.
+
     A failed step is an outcome of the result, with its reason; the other steps go on. `tell` is
-    called as each step begins. Raises PreflightError with all that is missing, before the first
+    called as each step begins. Raise PreflightError with all that is missing, before the first
     step; BudgetError; other ConvbenchErrors if the experiment itself is wrong; KeyboardInterrupt.
     """
     specs = load_specs(options)
@@ -133,8 +135,13 @@ def _drop_duplicates(parts: Iterable[PlannedStep]) -> list[PlannedStep]:
 
 
 def load_specs(options: ExperimentOptions) -> list[ExperimentSpec]:
-    """Return the experiment and those that it adds, in its regime, with the user's settings. A key
-    that begins with the name of one of them is for that one only (`size.rows`)."""
+    """Return the named experiment, then those that it adds (`also`), in its regime, with the user's
+    settings.
+
+    A key that begins with the name of one of them is for that one only (`size.rows`); other keys
+    are for all, except those in AXES (`tasks`, `modes`, `rows` ...), which only the named one gets.
+    Raise SpecError for an unknown experiment or key.
+    """
     sets = {_full_key(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
     own = {key: value for key, value in sets.items() if "." not in key or _key_head(key) in NESTED}
     first = _load_spec(options.name, options, own)

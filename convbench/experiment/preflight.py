@@ -114,11 +114,12 @@ class PreflightFindings:
 
     @property
     def missing_lines(self) -> list[str]:
-        """What is missing, one line each."""
+        """`NAMES: WHAT` for each thing that is missing: who needs it (at most three names), and
+        what it is with the fix."""
         return [f"{_name_some(who)}: {what}" for what, who in self.lacking.items()]
 
     def add_missing(self, what: str, who: str) -> None:
-        """Add something that is missing, and who needs it."""
+        """Add something that is missing, its blanks collapsed, and who needs it, each once."""
         known = self.lacking.setdefault(" ".join(what.split()), [])
         if who not in known:
             known.append(who)
@@ -367,7 +368,10 @@ def _check_enough_rows(findings: PreflightFindings, planned: PlannedStep, recipe
 
 
 def count_rows(inputs: CellInputs, recipe: Recipe) -> int:
-    """Return the number of rows that all train conversations of a cell make."""
+    """Return the number of rows that all train conversations of a cell make.
+
+    It is train questions times samples, and times the turns if a row is one turn.
+    """
     manifest = inputs.manifest
     train = sum(example.split == "train" for example in inputs.loaded.examples)
     rows_per_conversation = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
@@ -411,7 +415,11 @@ GENERAL: Mapping[str, str] = {
 
 
 def as_typed(text: str, task: str | None) -> str:
-    """Return an error's text with options of `build` replaced by what is typed for `experiment`."""
+    """Return an error's text with options of `build` replaced by what is typed for `experiment`.
+
+    `--model` and `--judge` are always replaced, the options of one task (`--set task.`, `--tasks`,
+    `--samples`, `--temperatures`, `--teacher`) only with a task.
+    """
     table = {**(FLAGS if task else {}), **GENERAL}
     for flag, ours in table.items():
         text = re.sub(flag, ours.replace("{task}", task or ""), text)

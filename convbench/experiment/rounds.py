@@ -57,8 +57,9 @@ def run_rounds(options: RoundsOptions) -> RoundsResult:
 
     Round 1 learns from the options' run. Every later round builds the same train questions, or new
     ones with the recipe's `fresh`, with the policy of the previous round, in `RUN/rounds/RECIPE/N`,
-    has the same judge score them, and trains on from that policy. Every policy is evaluated in
-    `RUN/evals/RECIPE-round-N`. Raises ConvbenchError.
+    has the same judge score them, and trains on from that policy. With `evaluate` every policy is
+    evaluated in `RUN/evals/RECIPE-round-N`. Raise ConvbenchError, RunError if another process has
+    the run.
     """
     count = options.rounds or rounds_recipe(options).rounds
     if count is None:
@@ -92,7 +93,11 @@ def _run_rounds(root: Run, count: int, options: RoundsOptions) -> RoundsResult:
 
 
 def find_root(options: RoundsOptions) -> Run:
-    """Return the run to start from. Raises DataError if a split that the rounds need is empty."""
+    """Return the run to start from: the named one, or the newest.
+
+    Raise RunError if there is none, DataError if it has no train questions, or no test questions
+    although rounds are evaluated.
+    """
     root = find_run(options.run)
     split_counts = splits_of(root)
     if options.evaluate:
@@ -144,9 +149,12 @@ def _check_rounds(root: Run, judge: Judge, options: RoundsOptions) -> None:
 
 
 def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
-    """Return (the judge that rewards, options of calls): the run's own judge as stored with it, or
-    the named one, whose model then counts as named by the user. Raises RunError if none is named
-    and there is not exactly one."""
+    """Return (the judge that rewards, options of calls).
+
+    It is the named judge, else the only one with verdicts in the run, else the task's own; a judge
+    of the run is taken as stored with it. The model of a named judge that is not stored counts as
+    named by the user in the returned options. Raise RunError if there is no such judge.
+    """
     known = {judge.name: judge for judge in judges_of(root)}
     name = options.judge or (next(iter(known)) if len(known) == 1 else root.manifest.task.judge)
     if name is None:
@@ -188,8 +196,12 @@ def _train_round(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequen
 def with_replay(
     training: TrainOptions, share: float, run: Run, earlier: Sequence[Run]
 ) -> TrainOptions:
-    """Return the options of a round's training with earlier rounds' logs mixed in, so that these
-    make up this share of its conversations; all of them if they have fewer."""
+    """Return the options of a round's training with the logs of earlier rounds mixed in by
+    `data.mix`.
+
+    Earlier logs make up this share of its conversations, or all of them are taken if they have
+    fewer. Return the options unchanged for a share of 0 or without earlier runs.
+    """
     if not share or not earlier:
         return training
     earlier_count = sum(map(_count_logged, earlier))
@@ -238,7 +250,10 @@ def evaluate_round(root: Run, done: RoundResult, judge: Judge, options: RoundsOp
 
 
 def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
-    """Build the run of a later round, with the new policy, and return it."""
+    """Build or resume the run of a later round, with the new policy, in its folder, and return it.
+
+    Raise what stopped the build, or RunError if too many conversations failed.
+    """
     path = round_folder(root, Path(options.recipe).stem, number)
     if (path / "run.json").exists():
         run = Run.open(path)

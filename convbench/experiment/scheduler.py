@@ -51,7 +51,8 @@ class ScheduledTask:
 
 
 def is_serial(tasks: Sequence[ScheduledTask]) -> bool:
-    """Return True if no two tasks can run at once, since all claim all of one resource."""
+    """Return True if no two tasks can run at once, since all claim all of one resource; also
+    without tasks."""
     wholes = [
         {name for name, share in claims.items() if share >= 1}
         for task in tasks

@@ -69,7 +69,10 @@ class SealResult:
 def run_seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     """Run or resume SEAL's rounds on a run of self-edits, and return what they taught.
 
-    It resumes from any point, down to a single adaptation. Raises ConvbenchError.
+    It resumes from any point, down to a single adaptation. `taught` is empty unless the judge
+    measures adaptations or solutions; `pretrained` and `forgetting` are empty (`many_passages`
+    fills them). Without `baselines` only the edits of the untrained policy and of the rounds are
+    measured. Raise ConvbenchError.
     """
     recipe = rounds_recipe(options)
     args = seal_args(recipe)
@@ -97,8 +100,12 @@ class RoundsWithTable:
 
 
 def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> RoundsWithTable:
-    """Run a recipe's rounds and return the results. A recipe with a filter of self-edits runs as
-    SEAL; its table is written before the long measurements of many passages, and again after."""
+    """Run a recipe's rounds and return the results with the path of their table.
+
+    A recipe with a filter of self-edits runs as SEAL; its table is written before the long
+    measurements of many passages, and again after. For other recipes, or if nothing was measured,
+    the table is None and the measurements are empty.
+    """
     if rounds_recipe(options).filter is None:
         return RoundsWithTable(SealResult(run_rounds(options)), None)
     result = run_seal(options, baselines=baselines)
@@ -110,7 +117,8 @@ def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> RoundsWit
 
 
 def write_table(result: SealResult) -> Path:
-    """Write the measurements so far into the run's reports; return the table's file."""
+    """Write the measurements so far to `seal.json` and `seal.md` in the run's reports; return the
+    path of `seal.md`."""
     reports = result.rounds.run.reports_folder
     return adaptation.write_seal_report(
         reports, result.taught, result.pretrained, result.forgetting
@@ -135,7 +143,11 @@ def seal_args(recipe: Recipe) -> SealArgs:
 
 def evaluate_edits_of(model: str, root: Run, options: RoundsOptions) -> None:
     """Evaluate another model as the writer of self-edits of the test passages, from which the run's
-    policy learns."""
+    policy learns.
+
+    The edits are written as an evaluation of the run. Raise ConvbenchError if it was stopped or too
+    much failed.
+    """
     specs = replace(options.specs, sets=())
     done = evaluate_policy(EvalOptions(model, (root.path,), specs=specs, calls=options.calls))
     check_evaluation(done, options.calls)
@@ -144,9 +156,13 @@ def evaluate_edits_of(model: str, root: Run, options: RoundsOptions) -> None:
 def taught_accuracies(
     done: RoundsResult, judge: Judge, options: RoundsOptions, baselines: bool = True
 ) -> dict[str, Values]:
-    """Return accuracies by training data: nothing, the passage only, edits of the untrained policy,
-    of other models evaluated on this run and learnt by the same policy, and of every round. Those
-    without answers about test passages are left out."""
+    """Return (passage, accuracy) of every adaptation by training data, as lists in a dict.
+
+    Keys are `nothing`, `passage only`, `untrained self-edits`, `self-edits of NAME` for each other
+    model that was evaluated on this run with the same learner, and `round N`. Without `baselines`
+    only the untrained self-edits and the rounds are there. Those without answers about test
+    passages are left out.
+    """
     table = _baseline_values(done.run, judge, options) if baselines else {}
     own_learners = learner_fingerprints(done.run, judge)
     rounds = [(f"round {each.number}", each.evaluated) for each in done.rounds if each.evaluated]
@@ -176,7 +192,11 @@ def _baseline_values(run: Run, judge: Judge, options: RoundsOptions) -> dict[str
 
 
 def baseline_accuracies(runner: AdaptationRunner) -> dict[str, Values]:
-    """Return accuracies of the policy as it is, and after training on the passage only."""
+    """Return (passage, accuracy) lists over the test passages, by training data.
+
+    Keys are `nothing`, the policy as it is, and `passage only`, after training on the passage
+    itself.
+    """
     examples = [example for example in runner.run.examples.values() if example.split == "test"]
     return {
         NOTHING: runner.spread_work(lambda e: (e.group_id, runner.unadapted_accuracy(e)), examples),
@@ -187,8 +207,12 @@ def baseline_accuracies(runner: AdaptationRunner) -> dict[str, Values]:
 
 
 def many_passages(result: SealResult, options: RoundsOptions) -> None:
-    """Measure learning of many passages as the recipe's args ask, all at once and one after the
-    other, and add it to the result."""
+    """Measure learning of many passages and set the result's `pretrained` and `forgetting`.
+
+    `pretrained` is of all passages at once, `forgetting` of one after the other; each is measured
+    only if the recipe's `args` ask for it. Keys are `passage only`, `untrained self-edits` and the
+    last round, if it was evaluated.
+    """
     args = seal_args(rounds_recipe(options))
     run, calls, last = result.rounds.run, options.calls, result.rounds.rounds[-1]
     judge = next(j for j in judges_of(run) if j.name == result.rounds.judge)

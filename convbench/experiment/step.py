@@ -72,7 +72,11 @@ class OutcomeRecord:
             )
 
     def last_outcome(self, address: str, mark: str) -> StepOutcome | None:
-        """Return the last outcome of a step with these settings, or None."""
+        """Return the last outcome of a step with these settings, or None.
+
+        One that was read from the file has state `failed` if it waited, and neither duration nor
+        traceback.
+        """
         return self.outcomes.get((address, mark))
 
     def is_complete(self, address: str, mark: str) -> bool:
@@ -81,7 +85,7 @@ class OutcomeRecord:
         return last is not None and last.state == "done" and not last.said
 
     def write(self, outcome: StepOutcome) -> None:
-        """Append an outcome to the file."""
+        """Append an outcome to the file with the present time, and make it the step's last one."""
         self.outcomes[outcome.address, outcome.mark] = outcome
         at = datetime.now(UTC).isoformat(timespec="seconds")
         with self._lock, Appender(self.path) as file:
@@ -123,8 +127,12 @@ def do_step(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOpt
 
 
 def has_result(step: Step, root: Path) -> bool:
-    """Return True if the last result of a step exists; a build or a judging may still have failures
-    to try again."""
+    """Return True if a step's last file exists; a build or a judging may still have failures to try
+    again.
+
+    That is `conversations.jsonl` of a build, `verdicts.jsonl` of a judging or an evaluation, and a
+    finished checkpoint of a training, or the evaluation of one of its rounds.
+    """
     path = root / step.cell.name
     if step.kind == "train":
         return Checkpoint(path / "checkpoints" / step.checkpoint).is_finished or bool(
@@ -145,7 +153,8 @@ def _round_evaluations(path: Path, step: Step) -> list[Path]:
 
 
 def step_fingerprint(step: Step, spec: ExperimentSpec) -> str:
-    """Return a fingerprint of an experiment's settings of a step."""
+    """Return 16 hex digits that identify an experiment's settings of a step; the cell itself is not
+    among them."""
     build_settings = (
         {name: getattr(spec, name) for name in BUILD_FIELDS} if step.kind == "build" else {}
     )

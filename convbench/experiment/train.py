@@ -15,9 +15,12 @@ from convbench.options.train import RoundsOptions, TrainOptions
 
 
 def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
-    """Train a recipe once, or in rounds if the options or the recipe have them; return the result.
+    """Train a recipe once, or in rounds with `--rounds`; return a TrainResult, or RoundsWithTable
+    for rounds.
 
-    Raises ConvbenchError subclasses, before torch is loaded for everything that can be checked.
+    A recipe that has rounds itself runs them unless an option that applies to a single training is
+    used (several runs, model, out, launch, nodes, dry run); with `--rounds` such an option raises
+    UsageError. Raise ConvbenchError, before torch is loaded for everything that can be checked.
     """
     options = replace(options, specs=with_tracker(options.specs, options.track))
     rounds_options = RoundsOptions(

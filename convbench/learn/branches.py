@@ -43,8 +43,12 @@ class BranchPreparation:
 
     @classmethod
     def from_job(cls, job: Job, context: TrainContext) -> BranchPreparation:
-        """Return the preparation of a job, checked; nothing is written. Raises TrainError if it
-        cannot be done."""
+        """Return the preparation of a job, checked; nothing is written.
+
+        Raise TrainError for a run of imported conversations, a judge that cannot score branches or
+        has changed, or a cast that cannot be asked here while branches are missing; other
+        ConvbenchErrors if the judge cannot be asked.
+        """
         run, recipe = job.run, job.recipe
         if run.manifest.kind == "import":
             raise TrainError(
@@ -82,7 +86,7 @@ class BranchPreparation:
         return branching
 
     def iter_missing(self, run: Run) -> Iterator[Rollout]:
-        """Yield the branches that the run does not hold."""
+        """Yield the branches that are still to be sampled, given the run of the branches."""
         parents = [item.conversation for item in self.selection.logged]
         per_turn = self.recipe.pairing.per_turn
         return plan_branches(run.manifest, parents, per_turn=per_turn, on_disk=run.attempts())
@@ -130,7 +134,11 @@ class BranchPreparation:
                     yield turn
 
     def do_work(self) -> list[str]:
-        """Sample and judge what is missing; return notes on what failed."""
+        """Sample and judge what is missing, in the run's branches folder; return a note for each
+        stage with failures.
+
+        Raise what stopped it early, or RunError if too much failed. Nothing is sampled again.
+        """
         run = self.run
         if not (run.path / "run.json").exists():
             run = Run.create(run.path, run.manifest, list(self.selection.run.examples.values()))
@@ -151,7 +159,7 @@ class BranchPreparation:
         return [note for note in notes if note]
 
     def result_lines(self) -> Iterator[tuple[str, str]]:
-        """Return no lines: branches say nothing about the trained policy."""
+        """Return an empty iterator: branches say nothing about the trained policy."""
         return iter(())
 
 

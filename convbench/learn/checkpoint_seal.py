@@ -28,7 +28,12 @@ CHECKPOINT_FILES = (
 
 
 def seal_checkpoint(folder: Path) -> None:
-    """Seal a finished checkpoint."""
+    """Write `seal.json` of a finished checkpoint, with the digests of its weights, tokenizer,
+    recipe and adapter.
+
+    Logs and states of the training are left out. Raise RunError if a file cannot be read or
+    written.
+    """
     names = {
         path.relative_to(folder).as_posix()
         for pattern in CHECKPOINT_FILES
@@ -40,8 +45,12 @@ def seal_checkpoint(folder: Path) -> None:
 
 
 def counts_again(folder: Path) -> dict[str, Any] | None:
-    """Return the data's figures of `training.json`, computed from the run as it is now; None for a
-    learner that prepares its data. Raises ConvbenchError if the run cannot be read."""
+    """Return the data's figures of `training.json` (`counts_of`), computed from the run as it is
+    now.
+
+    Return None for a learner that prepares its data. Raise ConvbenchError if the run cannot be
+    read.
+    """
     job = Job.from_file(folder / RECIPE)
     module = launching.load_trainer(launching.locate_trainer(job.recipe.trainer or ""))
     if hasattr(module, "prepare"):
@@ -50,7 +59,8 @@ def counts_again(folder: Path) -> dict[str, Any] | None:
 
 
 def unequal_counts(folder: Path, again: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each figure of `training.json` that differs from the records."""
+    """Yield a line for each figure that `training.json` has with another value than `again`;
+    figures it lacks are skipped."""
     training = Checkpoint(folder).training
     for name, value in again.items():
         if name in training and training[name] != value:
@@ -60,8 +70,11 @@ def unequal_counts(folder: Path, again: dict[str, Any]) -> Iterator[str]:
 
 
 def unequal_rates(folder: Path) -> Iterator[str]:
-    """Yield a line if the learning rate of `recipe.yaml` does not explain the first logged one, by
-    the recipe's scheduler at that step or the one before."""
+    """Yield a line if the learning rate of `recipe.yaml` does not explain the first logged one.
+
+    It is held against the recipe's scheduler at that step and the one before. Yield nothing without
+    logged rates or steps, or for a scheduler other than linear, cosine and constant.
+    """
     checkpoint = Checkpoint(folder)
     fit, training = Job.from_file(folder / RECIPE).recipe.fit, checkpoint.training
     entries = [share for share in training.get("log") or () if share.get("learning_rate")]

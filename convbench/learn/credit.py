@@ -144,7 +144,11 @@ Values = dict[tuple[str, int], float]
 
 
 def values_before(branches: Iterable[LoggedConversation]) -> Values:
-    """Return V before each turn: the mean reward of the branches that begin there."""
+    """Return V before each turn by (conversation_id of the parent, turn index): the mean reward of
+    the branches that begin there.
+
+    Conversations that are no branches are ignored.
+    """
     by_position: dict[tuple[str, int], list[float]] = {}
     for item in branches:
         branch = item.conversation.branch
@@ -159,7 +163,11 @@ def branch_credit(
     values: Mapping[tuple[str, int], float],
     source: str,
 ) -> Iterator[TurnCredit]:
-    """Yield the advantage, V after less V before, of every turn that has both values."""
+    """Yield the credit of every policy turn that has both values: V after it less V before it.
+
+    `values` are as `values_before` returns them. V after a turn is V before the policy's next turn,
+    and after the last one the conversation's reward.
+    """
     for item in logged:
         name = item.conversation_id
         turns = policy_turns(protocol, item.conversation)
@@ -195,10 +203,11 @@ class CreditResult:
 def credit_turns(
     run: Run, source: str, judge: str | None = None, *, raw: bool = False
 ) -> CreditResult:
-    """Credit the policy turns of a run by a critic's checkpoint, or by `branches`, and write the
+    """Credit the policy turns of a run by a critic's checkpoint, or by `branches`, and append the
     credit to its `advantages.jsonl`.
 
-    Raises ConvbenchError if no turn can be credited.
+    `judge` names the judge of branches, `raw` the plain log-ratios of a critic; UsageError is
+    raised for either where it does not apply. Raise ConvbenchError if no turn can be credited.
     """
     if source == BRANCHES and raw:
         raise UsageError("--raw: applies to a critic; branches have no log-ratios")

@@ -58,7 +58,8 @@ class StudentStart:
 
     @property
     def is_gibberish(self) -> bool:
-        """Whether the student's cross-entropy exceeds its teacher's by the limit."""
+        """Whether the student's cross-entropy exceeds its teacher's by 0.5 nats a token or more, or
+        either is NaN."""
         return not self.student - self.teacher < GIBBERISH_NATS
 
     def describe(self) -> str:
@@ -71,7 +72,8 @@ class StudentStart:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the values as `training.json` holds them."""
+        """Return `student`, `teacher`, `chance` (nats a token) and `gibberish` (bool), as
+        `training.json` holds them."""
         return {**asdict(self), "gibberish": self.is_gibberish}
 
 
@@ -91,7 +93,12 @@ class Distiller(WeightedSFT):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | None = None,
     ) -> Any:
-        """Return this batch's part of the loss, (1/N) sum over the policy's tokens."""
+        """Return this batch's part of the loss, a scalar: (1/N) sum over the policy's tokens, times
+        the processes.
+
+        The first batch of a training sets `start`, and prints a warning if the student starts near
+        chance. `return_outputs` is ignored.
+        """
         settings = self.job.recipe.distil
         assert settings is not None
         chat = {name: inputs[name] for name in ("input_ids", "attention_mask")}
@@ -126,8 +133,10 @@ class Distiller(WeightedSFT):
 
 
 def keep_first_layers(model: Any, count: int | None) -> Any:
-    """Return the model with its first `count` layers only; None keeps all. Raises TrainError if it
-    has fewer."""
+    """Cut the model to its first `count` layers, in place, and return it; None keeps all.
+
+    Its configuration is changed too. Raise TrainError if it has fewer layers, or no list of them.
+    """
     if count is None:
         return model
     inner = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
@@ -147,7 +156,7 @@ def keep_first_layers(model: Any, count: int | None) -> Any:
 
 
 def fit(job: Job, weighted: WeightedData, teacher: str) -> None:
-    """Distil the teacher checkpoint into the recipe's student and save it."""
+    """Distil the teacher checkpoint into the recipe's student and save it in the job's folder."""
     fitting.silence_libraries()
     settings = job.recipe.distil
     assert settings is not None

@@ -50,8 +50,10 @@ class PolicyEstimate:
 def estimate_policy(options: EstimateOptions) -> PolicyEstimate:
     """Return estimates of a policy's mean reward from a run.
 
-    Raises ConvbenchError if options, run or verdicts are wrong. If the log cannot say anything
-    about the policy, the reasons are in `unknown`.
+    If the log cannot say anything about the policy, the reasons are in `unknown`, and `values`
+    holds at most `direct`, which needs no weights. `direct` is there only with a reward model
+    (`model_judge`). Raise ConvbenchError if options, run or verdicts are wrong, or if fewer than
+    two questions are judged.
     """
     run = find_run(options.run)
     policy = (

@@ -104,7 +104,8 @@ def flagged_train(run: Run) -> frozenset[str]:
 
 
 def folder_name(recipe: Recipe) -> str:
-    """Return the folder's name: the recipe's, with the judge's if the recipe names one."""
+    """Return `RECIPE`, or `RECIPE-JUDGE` if the recipe names a judge, whose unusual characters
+    become `-`."""
     judge = re.sub(r"[^\w.-]+", "-", recipe.data.judge or "").strip("-.")
     return f"{recipe.name}-{judge}" if judge else recipe.name
 
@@ -120,8 +121,13 @@ def export_weighted(
     *,
     named: bool = False,
 ) -> ExportResult:
-    """Write weighted conversations; the notes say what the format cannot express. Raises SpecError,
-    UsageError."""
+    """Write a recipe's weighted conversations into `folder` and return the result.
+
+    A format with weights gets them, unless there is a `scale`; else each conversation is repeated
+    by randomised rounding. The notes say what the format cannot express. Raise SpecError for
+    weights of turns or over 10 million rows, UsageError for a scale not above 0, TrainError for
+    negative weights to be rounded, RunError if nothing is left.
+    """
     shape = FORMATS[target]
     names = [item.conversation_id for item, _ in weighted.items]
     weights = [weight for _, weight in weighted.items]
@@ -168,7 +174,10 @@ def export_paired(
     *,
     named: bool = False,
 ) -> ExportResult:
-    """Write pairs of replies. Raises SpecError if a scale is given."""
+    """Write pairs of replies to `train.jsonl` in `folder` and return the result with notes.
+
+    Raise SpecError if a scale is given, RunError if the format cannot hold pairs.
+    """
     if scale is not None:
         raise SpecError(f"--scale: recipe {recipe.name!r} pairs replies, which have no weight")
     without_reasoning = FORMATS[target].drops_reasoning or recipe.data.reasoning == "drop"

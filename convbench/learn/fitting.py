@@ -34,12 +34,12 @@ from convbench.schema.recipe import Lora
 
 
 def on_cpu() -> bool:
-    """Return True if this process trains on the CPU."""
+    """Return True if neither CUDA nor MPS is available."""
     return not (torch.cuda.is_available() or torch.backends.mps.is_available())
 
 
 def local_device() -> str:
-    """Return the device of this process as a string."""
+    """Return the device of this process: `cuda:N`, N its LOCAL_RANK (else 0), `mps` or `cpu`."""
     if torch.cuda.is_available():
         return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     return "mps" if torch.backends.mps.is_available() else "cpu"
@@ -54,8 +54,13 @@ def training_precision(job: Job) -> str:
 
 
 def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> Any:
-    """Return the model in its training dtype: fp32 if all weights are trained (bf16 is then done by
-    autocast or DeepSpeed), bf16 for a frozen base, float64 for `fp64`. Raises TrainError."""
+    """Return the model at `path` (None: the job's) in its training dtype.
+
+    It is float64 for `fp64`; bf16 for a frozen base if the training computes in bf16; else float32
+    (bf16 is then done by autocast or DeepSpeed). `trained=False` is for a model that is not
+    trained; a trained one is loaded in 4 bits if the recipe quantizes. Raise TrainError if it
+    cannot be loaded.
+    """
     lora = job.recipe.lora
     kind = training_precision(job)
     frozen = not trained or (lora is not None and job.recipe.distil is None)
@@ -95,7 +100,10 @@ def lora_config(lora: Lora) -> Any:
 
 def training_arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
     """Return the recipe as keyword arguments of a TRL configuration, or with `trl` false of
-    transformers' TrainingArguments."""
+    transformers' TrainingArguments.
+
+    Raise TrainError for activation offloading on a CPU or without TRL.
+    """
     fit = job.recipe.fit
     if fit.activation_offloading and (on_cpu() or not trl):
         reason = "no accelerator whose memory would be saved" if trl else "a trainer without it"
@@ -191,8 +199,11 @@ def run_training(trainer: Any, job: Job, steps: StepCount) -> None:
 
 
 def last_complete_epoch(folder: Path) -> str | None:
-    """Return the folder of the newest epoch that was saved completely, or None; the state file is
-    written last."""
+    """Return the path, as text, of the newest `checkpoint-STEP` folder that was saved completely,
+    or None.
+
+    Its state file is written last, and must be valid JSON.
+    """
     states = folder.glob("checkpoint-*/trainer_state.json")
     complete = [file.parent for file in states if _is_json(file)]
     newest = max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
@@ -211,8 +222,13 @@ def _is_json(file: Path) -> bool:
 def save_checkpoint(
     trainer: Any, job: Job, data: TrainingData | StoredData[Any], **more: Any
 ) -> None:
-    """Save weights, tokenizer with chat template, and `training.json`, so that any loader takes
-    the folder."""
+    """Save weights, tokenizer with chat template, and `training.json` in the job's folder, so that
+    any loader takes it.
+
+    A LoRA adapter that is to be merged is saved in `adapter/`, and the merged model beside it.
+    States to resume from are deleted unless `fit.save` is `keep`. `more` are further fields of
+    `training.json`. The process group is closed at the end.
+    """
     lora = job.recipe.lora
     model = trainer.accelerator.unwrap_model(trainer.model)
     model.config.use_cache = True  # off for training only; whoever loads this will sample
@@ -240,7 +256,8 @@ def save_checkpoint(
 
 
 def close_process_group() -> None:
-    """Close the process group in all processes at once: gloo aborts when one leaves early."""
+    """Close the process group, if there is one, in all processes at once: gloo aborts when one
+    leaves early."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()

@@ -42,10 +42,12 @@ BY_MARK = {"<|channel>thought\n": ReasoningFrame("<|channel>thought\n", "\n<chan
 
 
 def frame_of(render: Render, source: str) -> ReasoningFrame:
-    """Return the frame of a template, whose text is `source`.
+    """Return the frame of a template, whose text is `source`, by rendering a reply with and without
+    reasoning.
 
-    Templates differ in whether they open the thought in the generation prompt (`<think>`), how
-    they close it, and whether a reply has a channel of its own.
+    Templates differ in whether they open the thought in the generation prompt (`<think>`), how they
+    close it, and whether a reply has a channel of its own. For one that shows no reasoning the
+    usual `<think>` tags are assumed, and `known` is False, unless its marks are known.
     """
     prompt = render([QUESTION], add_generation_prompt=True)
     without_thought, thought = (

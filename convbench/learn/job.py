@@ -69,8 +69,11 @@ class Job:
 
     @classmethod
     def from_file(cls, file: Path) -> Job:
-        """Return the job of a resolved recipe, as `convbench train` writes it. Raises TrainError if
-        it names no run or no model."""
+        """Return the job of a resolved recipe, as `convbench train` writes it; its folder is that
+        of the file.
+
+        Raise TrainError if it names no run or no model, SpecError if it is invalid.
+        """
         recipe = catalog.check_spec(Recipe, read_yaml(file), str(file))
         if recipe.run is None or recipe.model is None:
             raise TrainError(
@@ -97,7 +100,11 @@ class Job:
 
     def training_data(self, module: ModuleType) -> TrainingData:
         """Return the data that a trainer's module makes of the log, with the recipe's `data.mix`
-        applied. Raises TrainError if the trainer ignores runs after the first."""
+        and `data.unrewarded` applied.
+
+        Raise TrainError if the trainer ignores runs after the first, or cannot learn from such
+        data.
+        """
         data: TrainingData = module.data(self)
         if self.recipe.runs and len(data.selection.parts) != len(self.runs):
             raise TrainError(
@@ -133,7 +140,8 @@ class Job:
 
     @cached_property
     def other_chats(self) -> dict[str, tuple[ChatTokens, RecordedProbs | None]]:
-        """Chat and recorded log-probabilities of the runs after the first, by their ids."""
+        """(Chat, recorded log-probabilities or None) of each run after the first, by its id; empty
+        for a single run."""
         return {
             run.manifest.id: (self.chat_of(run), recorded_for(self, run)) for run in self.runs[1:]
         }
@@ -227,7 +235,12 @@ def shared_data(job: Job, module: ModuleType, folder: Path) -> StoredData[Any]:
 
 
 def script(data: DataFunction, fit: FitFunction) -> None:
-    """Run a trainer script, `trainers/NAME.py --recipe FILE`, under any launcher."""
+    """Run a trainer script, `trainers/NAME.py --recipe FILE`, under any launcher: read `sys.argv`,
+    make the data, fit.
+
+    Raise SystemExit for other arguments, and for a ConvbenchError with the text `convbench: error:
+    …`. Among several processes a worker exits at the end and does not return.
+    """
     arguments = sys.argv[1:]
     if len(arguments) != 2 or arguments[0] != "--recipe":
         raise SystemExit(f"usage: {sys.argv[0]} --recipe FILE")
@@ -260,7 +273,12 @@ def _exit_worker() -> None:
 
 
 def counts_of(job: Job, data: TrainingData) -> dict[str, Any]:
-    """Return the figures on a training's data that can be computed again from the run's records."""
+    """Return the figures on a training's data that can be computed again from the run's records.
+
+    Keys are `run` (id), `judge`, `metric`, `unit` (`pair` for pairs), `conversations`, `items`,
+    `skipped` (counts by reason), `flagged`, `ties` if best ones were chosen, and `runs` for several
+    runs.
+    """
     selection, ties = data.selection, getattr(data, "ties", None)
     return {
         "run": job.run.manifest.id,
@@ -277,8 +295,12 @@ def counts_of(job: Job, data: TrainingData) -> dict[str, Any]:
 
 
 def trained_before(job: Job) -> list[dict[str, Any]]:
-    """Return the earlier trainings of the weights that a training starts from, the last first;
-    empty for a base model."""
+    """Return the earlier trainings of the weights that a training starts from, the last first, at
+    most 16.
+
+    Each has `recipe`, `run`, `judge`, `items` and `base`. It is empty for a model that is no
+    checkpoint of convbench.
+    """
     checkpoint = Checkpoint(Path(job.model).expanduser())
     if not checkpoint.is_finished:
         return []
@@ -291,7 +313,8 @@ def trained_before(job: Job) -> list[dict[str, Any]]:
 def write_summary(
     job: Job, data: TrainingData | StoredData[Any], log: list[dict[str, Any]], **more: Any
 ) -> None:
-    """Write `training.json`: the checkpoint's origin, and the log of its training."""
+    """Write `training.json` into the job's folder: the checkpoint's origin, figures on its data,
+    `more`, and the `log` of its training."""
     figures = data.figures if isinstance(data, StoredData) else counts_of(job, data)
     write_atomic(
         job.folder / TRAINING,

@@ -55,8 +55,12 @@ SCALED_LOGITS = (
 
 
 def free_logits(trainer: Any) -> None:
-    """On a CPU, set a preference trainer of TRL to compute logits of labelled tokens only, in its
-    policy and its reference model."""
+    """On a CPU, make a TRL preference trainer compute logits of labelled tokens only, in its policy
+    and its reference model.
+
+    Their `forward` is replaced (`score_labels_alone`). With an accelerator, or for a model with
+    scaled logits, nothing changes.
+    """
     if not on_cpu():
         return
     policy = trainer.model
@@ -85,7 +89,11 @@ class LabelScores(FusedCausalLMOutput):
 
 
 def label_states(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
-    """Return the last hidden states before the labels, shape (labels, width)."""
+    """Return the last hidden state before each label that is not -100, shape (labels, width), row
+    by row.
+
+    The label of a row's first token has none before it and is left out.
+    """
     rest = {name: value for name, value in inputs.items() if name != "labels"}
     states = model.base_model(**rest, use_cache=False).last_hidden_state[:, :-1]
     return states[inputs["labels"][:, 1:] != -100]
@@ -93,12 +101,13 @@ def label_states(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
 
 def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
     """Replace `model.forward` so that a call with `fused_lm_head=True` returns log-probabilities of
-    the labels, shape (rows, tokens - 1) and 0 where masked, as after TRL's `add_fused_lm_head`.
+    the labels; return True.
 
-    With `looks` it returns in the same shape and without a gradient also what TRL's preference
-    trainers log: each prediction's entropy in nats, the mean of its logits, and whether the label
-    was its likeliest token. A call with `beside` returns the divergence at each label too. Return
-    False, and change nothing, for a model whose logits are scaled."""
+    They have shape (rows, tokens - 1), 0 where masked, as after TRL's `add_fused_lm_head`. With
+    `looks` it adds, without gradient, each prediction's entropy in nats, its mean logit, and
+    whether the label was likeliest; a call with `beside` adds the divergence at each label. Return
+    False and change nothing for a model with scaled logits.
+    """
     config = model.config.get_text_config()
     if any(getattr(config, name, None) is not None for name in SCALED_LOGITS):
         return False
@@ -298,8 +307,12 @@ def row_by_row(
     cu_seq_lens_q: Any = None,
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return the attention of each row of a pack to itself only, from queries of shape (1, heads,
-    tokens, d) and the starts of the rows followed by the end. Without these, return `sdpa`'s."""
+    """Return (the attention of each row of a pack to itself only, None), the first of shape (1,
+    tokens, heads, d).
+
+    Queries have shape (1, heads, tokens, d); `cu_seq_lens_q` holds the starts of the rows followed
+    by the end. Without it, return the result of transformers' `sdpa`.
+    """
     attend = partial(sdpa_attention_forward, module, attention_mask=attention_mask, **settings)
     if cu_seq_lens_q is None:
         return attend(query, key, value)  # type: ignore[no-any-return]

@@ -33,9 +33,14 @@ class UnpairedTrainer(KTOTrainer):
 
 
 def label_rows(rows: Sequence[TrainingRow], batch: int, seed: int | None) -> list[dict[str, Any]]:
-    """Return KTO's examples, shuffled by seed (None: in order), without rows of weight 0. Within
-    each batch the completions are rotated by one for the KL term. Raises TrainError if all have one
-    sign."""
+    """Return KTO's examples: `prompt_ids`, `completion_ids`, `label` (True for a weight above 0)
+    and `KL_completion_ids`.
+
+    They are shuffled by `seed` (None: in order); rows of weight 0 are left out, and so is one that
+    would be alone in the last batch. `KL_completion_ids` are the completions of each batch, rotated
+    by one. Raise TrainError if all have one sign, or if there are none, and for rows whose policy
+    tokens are not one final stretch.
+    """
     examples = [_label_row(row) for row in rows if row.weight != 0]
     if not any(example["label"] for example in examples) or all(
         example["label"] for example in examples
@@ -73,7 +78,11 @@ def _label_row(row: TrainingRow) -> dict[str, Any]:
 
 
 def kto_trainer(job: Job, examples: Sequence[dict[str, Any]]) -> UnpairedTrainer:
-    """Return the trainer of a job on KTO's examples."""
+    """Return TRL's trainer of a job on KTO's examples, in order, with the model loaded.
+
+    Without LoRA the reference model is loaded too. A tokenizer without a pad token gets its end
+    token as one.
+    """
     settings, lora = job.recipe.fit, job.recipe.lora
     values = {**fitting.training_arguments(job), "max_length": job.max_length}
     processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -97,7 +106,11 @@ def kto_trainer(job: Job, examples: Sequence[dict[str, Any]]) -> UnpairedTrainer
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Train the recipe's model on desirable and undesirable replies and save it."""
+    """Train the recipe's model on desirable and undesirable replies and save it in the job's
+    folder.
+
+    Raise TrainError for a batch size of 1, or if all replies have one sign.
+    """
     fitting.silence_libraries()
     settings = job.recipe.fit
     if settings.batch_size < 2:

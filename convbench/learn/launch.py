@@ -34,8 +34,12 @@ included."""
 
 
 def remove_stale_locks(note: Callable[[str], None], env: Mapping[str, str] = os.environ) -> None:
-    """Remove old compilation locks that no process here holds, with a note; note newer ones too,
-    which another machine may hold."""
+    """Delete compilation locks that no process here holds and that are 15 minutes old, each with a
+    note.
+
+    A newer one, which another machine may hold, is left and noted. Locks are those of torch's
+    extensions: below TORCH_EXTENSIONS_DIR, else in the user's cache.
+    """
     for lock in _lock_files(env):
         try:
             status = lock.stat()
@@ -199,7 +203,11 @@ def trainer_folder() -> Path:
 
 
 def locate_trainer(trainer: str) -> Path:
-    """Return the path of a trainer script, named by its stem or path. Raises SpecError."""
+    """Return the absolute path of a trainer script, named by a shipped script's stem or by a path
+    that ends in `.py`.
+
+    Raise SpecError if there is no such file.
+    """
     path = Path(trainer) if trainer.endswith(".py") else trainer_folder() / f"{trainer}.py"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in trainer_folder().glob("*.py")))
@@ -208,7 +216,10 @@ def locate_trainer(trainer: str) -> Path:
 
 
 def load_trainer(path: Path) -> ModuleType:
-    """Return a trainer script as a module. Raises SpecError if it lacks `data` or `fit`."""
+    """Run a trainer script and return it as a module. Raise SpecError if it lacks `data` or `fit`.
+
+    Errors of the script itself pass unchanged.
+    """
     spec = importlib.util.spec_from_file_location(f"convbench_trainer_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -276,8 +287,13 @@ def check_installed(launch: LaunchSpec, recipe: Recipe) -> None:
 
 
 def accelerate_config(launch: LaunchSpec, fit: Fit, bf16: bool) -> dict[str, Any]:
-    """Return the configuration for `accelerate launch`: the launch spec's, with the recipe's
-    precision, accumulation and clipping."""
+    """Return the configuration for `accelerate launch`: that of the launch spec, without its null
+    values.
+
+    `mixed_precision` is `bf16` or `no`. With DeepSpeed the recipe's accumulation is filled in,
+    clipping is `auto`, and on several machines the `standard` launcher is set. The launch spec must
+    have an accelerate section (else AssertionError); it is not changed.
+    """
     assert launch.accelerate is not None
     config = {name: value for name, value in launch.accelerate.items() if value is not None}
     config["mixed_precision"] = "bf16" if bf16 else "no"
@@ -293,7 +309,7 @@ def accelerate_config(launch: LaunchSpec, fit: Fit, bf16: bool) -> dict[str, Any
 
 
 def rank_of(launch: LaunchSpec) -> int:
-    """Return the rank of this machine among those of a launch."""
+    """Return the rank of this machine in a launch, from 0; 0 for a launch on one machine."""
     return int((launch.accelerate or {}).get("machine_rank") or 0)
 
 
@@ -323,8 +339,12 @@ def launch_command(
 def worker_environment(
     launch: LaunchSpec, gpus: int, names: Sequence[str] | None = None
 ) -> dict[str, str]:
-    """Return the worker's environment: convbench importable, and the visible devices (`names`;
-    None: all), only the first of them for a single process."""
+    """Return the worker's whole environment: a copy of `os.environ` with additions.
+
+    convbench is importable (PYTHONPATH), `quiet_environment` is added, and the worker is marked to
+    end with its parent. `names` are the visible devices (None: as they are); a launch of a single
+    process sees only the first of several.
+    """
     env = dict(os.environ)
     parent = str(Path(str(resources.files("convbench"))).parent)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, env.get("PYTHONPATH")]))
@@ -356,10 +376,11 @@ def run_command(
     fit: Fit,
     locks: Sequence[int] = (),
 ) -> None:
-    """Run a command with its output on stderr and in `log`. Raises TrainError if it fails.
+    """Run a command; write its output, stderr included, to stderr and append it to `log`.
 
-    However this process ends (Ctrl-C, SIGTERM, SIGKILL), every process of the command ends too.
-    The workers inherit `locks`, descriptors of this process, and hold them until then.
+    Raise TrainError, with the reason found in the last lines, if it ends with another code than 0.
+    However this process ends (Ctrl-C, SIGTERM, SIGKILL), every process of the command ends too. The
+    workers inherit `locks`, descriptors of this process, and hold them until then.
     """
     last: deque[str] = deque(maxlen=TAIL_LINES)
     with (
@@ -392,7 +413,12 @@ def run_command(
 
 
 def failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
-    """Return a line that says why a worker failed, from its last lines and exit code."""
+    """Return a line that says why a worker failed, from its last lines and exit code.
+
+    It is, in this order: the text after `convbench: error: ` of the first line that has it; advice
+    if a line says that memory ran out, or if the code is that of SIGKILL; the first exception of a
+    line that begins with one (ChildFailedError aside); the exit code with the last three lines.
+    """
     lines = [line for line in lines if line.strip()]
     for line in lines:
         if ERROR_PREFIX in line:
@@ -414,7 +440,11 @@ def memory_ran_out(text: str) -> bool:
 
 
 def out_of_memory(fit: Fit) -> str:
-    """Return a line that says what to change after memory ran out."""
+    """Return a line on `fit.batch_size` and what to try after memory ran out.
+
+    It names half the batch size with the accumulation that keeps the step, checkpointing, shorter
+    rows, a smaller adapter and `zero3`.
+    """
     smaller = max(1, fit.batch_size // 2)
     accumulation = fit.accumulation * (fit.batch_size // smaller)
     return (

@@ -30,11 +30,13 @@ from convbench.store.run import Run
 
 
 def merge_runs(runs: Sequence[Run], data: Data, large: int = LARGE) -> Selection:
-    """Return the conversations of all runs as one log.
+    """Return the conversations of all runs as one log, rewards aligned (`data.align`), questions in
+    the order of `data.order`.
 
-    Conversations of one question under one protocol are one group, whichever run holds them.
-    Raises TrainError as `select` does, and if `data.mix` or `data.judges` do not have one value a
-    run, or if rewards of several judges are not aligned; UsageError if a run comes twice.
+    Of several runs, conversations of one question under one protocol are one group, whichever run
+    holds them. Raise TrainError as `select` does, and if `data.mix` or `data.judges` do not have
+    one value a run, or if rewards of several judges are not aligned; UsageError if a run comes
+    twice.
     """
     _check_one_each(runs, data)
     if len(runs) == 1:
@@ -165,8 +167,12 @@ def _align_rewards(selection: Selection, align: Align) -> Sequence[LoggedConvers
 
 
 def make_aligner(values: Sequence[float], align: Align) -> Callable[[float], float]:
-    """Return the function that maps a reward among these values to the common scale. If all are
-    equal, it returns 0 for `standard`, 0.5 for `range` and `rank`."""
+    """Return the function that maps a reward among these values to the common scale.
+
+    `standard`: (value - mean) / deviation, over n; `range`: 0 for the lowest to 1 for the highest;
+    `rank`: the same of ranks, ties at their mean. If all values are equal, it returns 0 for
+    `standard`, 0.5 for `range` and `rank`. Raise an error for empty values.
+    """
     if align == "rank":
         ordered, last_rank = sorted(values), max(len(values) - 1, 1)
         flat = ordered[0] == ordered[-1]
@@ -201,10 +207,13 @@ T = TypeVar("T")
 
 
 def apply_mix(trainer_data: object, data: Data, own_loss: bool) -> object:
-    """Return a trainer's data with `data.mix` and `data.unrewarded` applied.
+    """Return a trainer's data with `data.mix` and `data.unrewarded` applied; a new object unless
+    nothing changes.
 
-    `own_loss`: the trainer's loss is not that of weighted rows. Raises TrainError if the trainer
-    cannot learn from such data.
+    Conversations without a reward follow the weighted ones, with weight `data.unrewarded_weight`;
+    then items are repeated by their run's share. `own_loss`: the trainer's loss is not that of
+    weighted rows. Raise TrainError if the trainer cannot learn from such data, or if nothing is
+    left.
     """
     if isinstance(trainer_data, Weighted):
         return _mix_conversations(_with_unrewarded(trainer_data, data, own_loss), data.mix)
@@ -261,7 +270,7 @@ def _task_of(item: LoggedConversation) -> str:
 
 
 def run_positions(selection: Selection) -> dict[str, int]:
-    """Return each run's position in the log by its id."""
+    """Return each run's position in the log, from 0, by its id."""
     runs = [part.run for part in selection.parts] or [selection.run]
     return {run.manifest.id: position for position, run in enumerate(runs)}
 
@@ -272,9 +281,12 @@ def repeat_by_share(
     position: Callable[[T], int],
     task: Callable[[T], str],
 ) -> list[T]:
-    """Return every item repeated by its run's share: with 2.5 the items of each question twice, and
-    those of half of the questions once more, by a hash of their names. Raises TrainError if none is
-    left."""
+    """Return every item repeated by its run's share, in order, copies next to each other.
+
+    With 2.5 the items of each question come twice, and those of half of the questions once more, by
+    a hash of their names; with less than 1 some questions are left out. Raise TrainError if none is
+    left.
+    """
     copies = []
     for item in items:
         share = mix[position(item)]

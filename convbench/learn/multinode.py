@@ -79,7 +79,11 @@ def machine_job(options: TrainOptions, runs: Sequence[Run], folder: Path) -> Mac
 
 
 def launch_text(options: TrainOptions, runs: Sequence[Run], folder: Path) -> str:
-    """Return the text that `--dry-run` shows: Slurm's script, or Ray's tasks."""
+    """Return what `--dry-run` shows: Slurm's script, or for Ray a comment and the command of each
+    task.
+
+    Raise UsageError as `machine_job` does.
+    """
     job = machine_job(options, runs, folder)
     if job.target.name == "ray":
         where = job.target.address or "the cluster of RAY_ADDRESS"
@@ -99,7 +103,13 @@ def launch_text(options: TrainOptions, runs: Sequence[Run], folder: Path) -> str
 
 
 def train_on_machines(options: TrainOptions, runs: Sequence[Run], folder: Path) -> list[str]:
-    """Train on several machines, wait for the end, return notes. Raises TrainError if it fails."""
+    """Train on several machines, wait for the end, and return notes.
+
+    On Slurm the script is written to `train.sbatch` in the folder and submitted; the end of the job
+    is awaited, whatever its outcome, and on Ctrl-C it goes on, with a note how to end it. On Ray,
+    raise TrainError if a task fails, or if machines are lost more than five times. Raise
+    MissingDependency or RunError if the job cannot be submitted.
+    """
     job = machine_job(options, runs, folder)
     if job.target.name == "ray":
         return _train_on_ray(job)

@@ -53,18 +53,23 @@ class PolicyReply:
 
     @classmethod
     def last_of(cls, turn: Turn) -> PolicyReply:
-        """Return the last reply of a turn."""
+        """Return the last reply of a turn, its text and reasoning, without calls."""
         return cls(text_of(turn.content), turn.finish_reason in CUT_REASONS, turn.reasoning)
 
     @classmethod
     def all_of(cls, turn: Turn) -> list[PolicyReply]:
-        """Return the replies of a turn: those that called tools, then the last if it has text."""
+        """Return the replies of a turn: those that called tools, then the last, unless the turn
+        ended with calls alone."""
         calling = [cls(r.content, False, r.reasoning, r.calls, r.raw) for r in turn.rounds]
         return calling if turn.calls_alone else [*calling, cls.last_of(turn)]
 
     @property
     def content_key(self) -> tuple[str, list[Any]]:
-        """The text and the calls without their ids: equal for replies of the same content."""
+        """The text, and name and arguments of each call without its id: equal for replies of the
+        same content.
+
+        Arguments that are valid JSON are compared as values.
+        """
         return self.text, [(call.name, _parse_arguments(call.arguments)) for call in self.calls]
 
 
@@ -151,12 +156,13 @@ def best_and_worst(
 def final_replies(
     selection: Selection, direct: ProtocolSpec | None, pairing: Pairing = DEFAULT, seed: int = 0
 ) -> Pairs:
-    """Return DPO's pairs: final replies of the best and worst conversation, under the prompt of
-    protocol `direct`.
+    """Return DPO's pairs: final replies of the best and worst conversation of a task, under the
+    prompt of protocol `direct`.
 
     Without a protocol (imported conversations have no task to render) the prompt is the winner's
     messages before its policy's first turn. If tools were called, the pair is made of the first
-    replies of the final turns that differ, since later ones rest on different results.
+    replies of the final turns that differ. Pairs of the same text are left out. Raise TrainError if
+    no pair is left, or if the protocol offers other tools than the run's.
     """
     for part in selection.parts or (selection,):
         if direct is not None and part.run.manifest.kind != "import":
@@ -183,8 +189,12 @@ def final_replies(
 
 def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0) -> Pairs:
     """Return StepDPO's pairs from the log: at each turn the winner's reply against the loser's,
-    under the winner's history; winner and loser by trajectory reward. In turns that called tools
-    each reply counts: the winner's n-th against the loser's n-th."""
+    under the winner's history.
+
+    Winner and loser are a task's best and worst conversation. The t-th policy turns are paired, and
+    in them the n-th replies; what the other lacks, and pairs of the same text, are left out. Raise
+    TrainError if no pair is left.
+    """
     couples, skipped, ties = best_and_worst(selection, pairing, seed)
 
     def reply_positions(
@@ -205,7 +215,8 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
     """Return StepDPO's pairs as in Chen et al. (2025), each of a judged branch and its parent.
 
     Both share the history before the turn at which the branch begins; the higher trajectory reward
-    wins. If that turn called tools, the pair is made of the first replies that differ.
+    wins. If that turn called tools, the pair is made of the first replies that differ. Rewards that
+    differ by at most `min_gap` give no pair. Raise TrainError if no pair is left.
     """
     parents = {item.conversation_id: item for item in selection.logged}
     skipped = Counter(branches.skipped)

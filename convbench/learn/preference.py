@@ -35,7 +35,12 @@ class PreferenceTrainer(DPOTrainer):
 
 
 def dpo_trainer(job: Job, rows: Sequence[PairRow], **more: Any) -> PreferenceTrainer:
-    """Return the trainer of a job on pairs; `more` are further settings of DPOConfig."""
+    """Return TRL's trainer of a job on pairs, with the model loaded; `more` overrides settings of
+    DPOConfig.
+
+    Without LoRA the reference model is loaded too. A tokenizer without a pad token gets its end
+    token as one.
+    """
     lora = job.recipe.lora
     values = {**fitting.training_arguments(job), "max_length": job.max_length}
     # accelerate would refill the last batch with pairs of the first and count these twice
@@ -61,7 +66,8 @@ def dpo_trainer(job: Job, rows: Sequence[PairRow], **more: Any) -> PreferenceTra
 
 
 def fit(job: Job, pairs: PairData, **more: Any) -> None:
-    """Train the recipe's model on pairs and save it; `more` are further settings of DPOConfig."""
+    """Train the recipe's model on pairs and save it in the job's folder; `more` are further
+    settings of DPOConfig."""
     fitting.silence_libraries()
     rows = load_rows(job, pairs)
     trainer = dpo_trainer(job, rows.rows, **more)

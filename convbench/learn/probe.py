@@ -29,7 +29,11 @@ class Probe:
         self.base: torch.Tensor | None = None
 
     def record_start(self, inputs: dict[str, Any], log_probs: torch.Tensor) -> None:
-        """Store log pi_0 of the first training step; read it from the folder after a resume."""
+        """Keep log pi_0 of the probe's rows at the first training step, and write it to the folder.
+
+        After a resume read it from there. Later calls do nothing. If the step's batch is not the
+        probe's, or the file is missing, these rows do not count in the mean.
+        """
         if self.base is not None:
             return
         if self.trainer.state.global_step > 0:

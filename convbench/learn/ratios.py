@@ -44,11 +44,13 @@ class LogRatio:
 
 
 def log_ratios(selection: Selection, policy: str, pi_0: Pi0 = "base") -> list[LogRatio]:
-    """Return the log ratio of every conversation of a run.
+    """Return the log ratio, in nats, of every conversation of a selection; temperatures in rising
+    order.
 
-    `policy` is a checkpoint's folder or any model whose weights are local; pi_0 is computed with
-    the weights of the run's own policy, or `recorded` with the log. Raises NotEstimable if the log
-    was sampled in a way that gives some tokens no chance, or if probabilities are unavailable.
+    Conversations of one temperature keep their order. `policy` is a checkpoint's folder or any
+    model whose weights are local; pi_0 is computed with the weights of the run's own policy, or
+    `recorded` with the log. Raise NotEstimable if the log was sampled in a way that gives some
+    tokens no chance, if probabilities are unavailable, or if tokens differ.
     """
     run = selection.run
     check_sampling(run.manifest, selection.logged)

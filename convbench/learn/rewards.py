@@ -48,8 +48,12 @@ class JudgeRewards:
         """Fingerprints of all verdicts of the judge, failed ones included."""
 
     def rewards_of(self, row: ConversationRow) -> str | Rewards:
-        """Return a conversation's rewards, or as text the reason why it has none. Raises TrainError
-        if its verdict lacks the metric."""
+        """Return (a conversation's reward, those of its policy's turns), or as text the reason why
+        it has none.
+
+        Reasons are `not judged`, `judge failed` and `below data.least`. The turns are empty if the
+        judge scored no turns. Raise ConvbenchError if its verdict lacks the metric.
+        """
         known = self._known.get(row.conversation_id, "not judged")
         if isinstance(known, VerdictRow):
             conversation = self._run.read_conversation(row.path, row.start, row.length)
@@ -86,8 +90,11 @@ class JudgeRewards:
 
 
 def choose_judge(run: Run, judges: Iterable[str], name: str | None, *, needed: bool = True) -> str:
-    """Return the name of the judge whose verdicts count: the named one, or the run's only one; ""
-    if it has none and none is `needed`. Raises TrainError if that is not one judge."""
+    """Return the name of the judge whose verdicts count: the named one, or the run's only one.
+
+    Return "" if there is none and none is `needed`, even if one is named. Raise TrainError without
+    verdicts, if several judges are there and none is named, or if the named one is not there.
+    """
     available = sorted(judges)
     if not available and not needed:
         return ""

@@ -34,8 +34,11 @@ class TrainingRow:
     """Whether it is learnt by its likelihood, whatever the objective, since it has no reward."""
 
     def trainer_fields(self) -> dict[str, Any]:
-        """Return the columns for the trainer: ids, labels (-100 where masked), weight, the row's
-        share of its conversation, and `plain`, 1 for a row without a reward, else 0."""
+        """Return the row's columns for the trainer as a dict.
+
+        `input_ids`; `labels`, -100 where masked; `weight`; `share`, 1 over the number of rows of
+        its conversation; `plain`, 1.0 for a row without a reward, else 0.0.
+        """
         return {
             "input_ids": list(self.tokens.ids),
             "labels": [
@@ -104,13 +107,13 @@ def training_rows(
     recorded: RecordedProbs | None = None,
     others: Mapping[str, tuple[ChatTokens, RecordedProbs | None]] = MappingProxyType({}),
 ) -> TrainingRows:
-    """Return the rows of weighted conversations, one a conversation or one a policy turn. With
-    `recorded` the rows have the recorded log pi_0 of their tokens. `others`: chat template and
-    record of the runs after the first, by their ids.
+    """Return the rows of weighted conversations, one a conversation (more if the chat template
+    requires it) or one a policy reply.
 
-    Raises TrainError if a row has no token to learn from (an all-zero mask) before it is cut to
-    `max_length`, or if recorded values are missing or of other tokens. Rows that lose all such
-    tokens by the cut are dropped and counted.
+    With `recorded` the rows have the recorded log pi_0 of their tokens; `others` are chat template
+    and record of the runs after the first, by id. Rows are cut to `max_length`; those left without
+    a token to learn from are dropped and counted. Raise TrainError if a row has none before the
+    cut, if recorded values are missing or of other tokens, or if no row is left.
     """
     if weighted.by_turn and unit != "turn":
         raise TrainError(
@@ -202,7 +205,7 @@ def _cut_rows(
 
 
 def check_mask(name: str, tokens: TokenRow) -> None:
-    """Raise TrainError if a row has no token to learn from."""
+    """Raise TrainError if a row has no token to learn from; its first token does not count."""
     if not any(tokens.mask[1:]):
         raise TrainError(
             f"conversation {name}: found no token of the policy among {len(tokens.ids)}; expected "
@@ -220,7 +223,8 @@ class PairRow:
     rejected_ids: list[int]
 
     def trainer_fields(self) -> dict[str, list[int]]:
-        """Return the columns for TRL's DPO."""
+        """Return the columns for TRL's DPO: lists of token ids under `prompt_ids`, `chosen_ids` and
+        `rejected_ids`."""
         return {
             "prompt_ids": self.prompt_ids,
             "chosen_ids": self.chosen_ids,
@@ -242,9 +246,12 @@ def pair_rows(
     max_length: int | None = None,
     others: Mapping[str, tuple[ChatTokens, RecordedProbs | None]] = MappingProxyType({}),
 ) -> PairRows:
-    """Return the rows of pairs. Pairs whose prompt alone fills `max_length` are dropped and
-    counted; pairs longer than it are counted as truncated (TRL cuts them at their end). `others` as
-    in `training_rows`. Raises TrainError if none is left."""
+    """Return the rows of pairs, with counts of `pairs`, `pairs truncated` and `pairs dropped`.
+
+    Pairs whose prompt alone fills `max_length` are dropped; longer ones are kept whole and counted
+    as truncated (TRL cuts them at their end). `others` as in `training_rows`. Raise TrainError if
+    none is left, for an empty reply that was cut, or for reasoning as `context`.
+    """
     rows, further = [], 0
     for pair in pairs.items:
         rows.append(_pair_row(pair, others.get(pair.run, (chat, None))[0]))

@@ -82,7 +82,8 @@ def write_recipe(job: Job, rank: int = 0) -> Path:
 
 
 def portable_recipe(job: Job) -> Recipe:
-    """Return the resolved recipe, with a relative path to the run if it contains the folder."""
+    """Return the resolved recipe, with a relative path to its first run if that contains the job's
+    folder."""
     run, folder = job.run.path.resolve(), job.folder.resolve()
     where = os.path.relpath(run, folder) if folder.is_relative_to(run) else job.recipe.run
     return job.recipe.model_copy(update={"run": where})

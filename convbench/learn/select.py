@@ -72,7 +72,8 @@ class FlaggedSummary:
         )
 
     def record(self) -> dict[str, object]:
-        """Return the counts as `training.json` holds them."""
+        """Return `rule`, `conversations` and `findings` (conversations by finding), as
+        `training.json` holds them."""
         return {
             "rule": self.rule,
             "conversations": self.conversations,
@@ -104,7 +105,8 @@ class Selection:
         return item.run or self.run
 
     def by_task(self) -> Mapping[str, Sequence[LoggedConversation]]:
-        """Return the conversations of each task, in their order."""
+        """Return the conversations of each task, that is question, by its name; tasks and
+        conversations in the order of the log."""
         grouped: dict[str, list[LoggedConversation]] = {}
         for item in self.logged:
             grouped.setdefault(item.task, []).append(item)
@@ -132,7 +134,11 @@ class Selection:
         return f"{len(self.logged)} conversations{unrewarded}, policy {policy_of(self.run)}{judge}"
 
     def record(self) -> dict[str, Any]:
-        """Return the source of the conversations as `training.json` holds it, without paths."""
+        """Return the source of the conversations as `training.json` holds it, without paths.
+
+        Keys are `run` (id), `task`, `protocol`, `policy`, `judge`, and the counts `conversations`
+        and `unrewarded`.
+        """
         manifest = self.run.manifest
         return {
             "run": manifest.id,
@@ -155,10 +161,13 @@ class Selection:
 
 
 def select(run: Run, data: Data, large: int = LARGE) -> Selection:
-    """Return the train conversations of the run's own policy with one judge's reward.
+    """Return the train conversations of the run's own policy with one judge's reward, ordered by
+    question and sample.
 
-    Raises TrainError if the run is not judged, if it has several judges and none is named, if
-    verdicts of one judge come from two versions, if nothing is left, or if all rewards are equal.
+    The others are counted as skipped by reason: of another split, failed, branches, flagged (by
+    `data.flagged`), unjudged, beyond `data.rows`. Raise TrainError if the run is not judged, if it
+    has several judges and none is named, if verdicts of one judge come from two versions, if
+    nothing is left, or if all rewards are equal.
     """
     selection = collect_conversations(run, data, large=large)
     logged, skipped = selection.logged, Counter(selection.skipped)
@@ -172,10 +181,13 @@ def select(run: Run, data: Data, large: int = LARGE) -> Selection:
 def collect_conversations(
     run: Run, data: Data, split: str = "train", large: int = LARGE
 ) -> Selection:
-    """Return the same as `select` without its last checks: the selection may be empty, and all
-    rewards may be equal. With `data.unrewarded: sft` a run without verdicts gives its unrewarded
-    conversations. `split` may be another split, or `all`. Conversations of a run with more than
-    `large` bytes of them are read each time they are used."""
+    """Return the same as `select`, but all rows, and unchecked: it may be empty, and all rewards
+    may be equal.
+
+    With `data.unrewarded: sft` a run without verdicts gives its unrewarded conversations. `split`
+    may be another split, or `all`. Conversations of a run with more than `large` bytes of them are
+    read each time they are used. Raise TrainError if the judge is unclear, or of two versions.
+    """
     takes_unrewarded = data.unrewarded == "sft"
     rewards = JudgeRewards(run, data.judge, data)
     judge = choose_judge(run, rewards.judges, data.judge, needed=not takes_unrewarded)
@@ -209,7 +221,8 @@ def limit_rows(selection: Selection, rows: int, unit: Unit) -> Sequence[LoggedCo
     """Return the conversations of so many tasks that their rows (conversations, or policy turns)
     add up nearest to `rows`.
 
-    Tasks are taken in the order of a hash of their names, so that subsets are nested. Raises
+    It may be more or fewer, since tasks are taken whole, at least one; the conversations keep their
+    order. Tasks are taken in the order of a hash of their names, so that subsets are nested. Raise
     TrainError if there are fewer rows than that.
     """
     row_counts: Counter[str] = Counter()
@@ -319,7 +332,8 @@ def _unless_flagged(
 def check_selection(
     run: Run, judge: str, logged: Sequence[LoggedConversation], skipped: Counter[str]
 ) -> None:
-    """Raise TrainError if no conversation is left, or if all rewards are equal."""
+    """Raise TrainError if no conversation is left, or if several are and all their rewards are
+    equal."""
     if not logged:
         why = (
             ", ".join(f"{count} {reason}" for reason, count in skipped.items())

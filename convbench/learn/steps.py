@@ -11,7 +11,10 @@ from convbench.schema.recipe import Fit, Recipe
 
 def with_accumulation(recipe: Recipe, processes: int) -> Recipe:
     """Return the recipe with the accumulation that gives `fit.batch` rows a step over so many
-    processes. Raises TrainError if `fit.batch` is no multiple of their batches."""
+    processes; unchanged if it is None.
+
+    Raise TrainError if `fit.batch` is no multiple of their batches.
+    """
     fit = recipe.fit
     if fit.batch is None:
         return recipe
@@ -41,7 +44,7 @@ class StepCount:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimiser steps of one pass over the rows; the last may be of fewer rows."""
+        """Optimiser steps of one pass over the rows, at least 1; the last may be of fewer rows."""
         size = self.fit.batch_size * self.processes
         drop = self.drop_last and self.processes > 1 and self.rows >= size
         batches = self.rows // size if drop else math.ceil(self.rows / size)
@@ -49,7 +52,8 @@ class StepCount:
 
     @property
     def total_steps(self) -> int:
-        """Optimiser steps of the training."""
+        """Optimiser steps of the training: `fit.max_steps` if set, else epochs times steps per
+        epoch, rounded up."""
         return self.fit.max_steps or math.ceil(self.fit.epochs * self.steps_per_epoch)
 
     def describe(self) -> str:

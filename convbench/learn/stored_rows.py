@@ -55,7 +55,10 @@ class ArrowRows(LazySequence[T]):
 
 
 def write_data(folder: Path, data: StoredData[Any]) -> None:
-    """Write a training's data into a folder. Raises RunError if it cannot be written."""
+    """Write a training's data into a folder: `rows.arrow`, then `about.json`.
+
+    Raise RunError if it cannot be written.
+    """
     import pyarrow as pa
 
     ids = pa.list_(pa.int32())

@@ -12,8 +12,11 @@ TEACHER = "star-gate"
 
 
 def find_teacher(run: Run, recipe: Recipe) -> str:
-    """Return the checkpoint to distil: the named one, or the run's newest of TEACHER. Raises
-    TrainError if there is none."""
+    """Return the path of the checkpoint to distil: the named one, unchecked, or the run's newest of
+    recipe `star-gate`.
+
+    Raise TrainError if there is none, or if the recipe has no `distil` settings.
+    """
     if recipe.distil is None:
         raise TrainError(f"recipe {recipe.name!r}: distil: missing; expected its settings")
     if recipe.distil.teacher is not None:

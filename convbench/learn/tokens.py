@@ -173,8 +173,12 @@ class ChatTokens:
     def token_rows(
         self, replies: Sequence[PromptedReply], day: str = "", unit: Unit = "conversation"
     ) -> list[TokenRow]:
-        """Return the rows of one conversation: a single row for unit `conversation` if the template
-        is prefix-stable (each prompt begins with the ids of the row so far), else one a turn."""
+        """Return the rows of one conversation's replies.
+
+        For unit `conversation` it is a single row if the template is prefix-stable (each prompt
+        begins with the ids of the row so far), else one a reply. A row has prompt, reply and,
+        unless the reply was cut, the end of turn. Raise UnalignedTokens if recorded tokens differ.
+        """
         row_ids: list[int] = []
         mask: list[int] = []
         pi_0: list[float] = []
@@ -296,7 +300,10 @@ def _without_reasoning(message: Message) -> Message:
 
 
 def load_tokenizer(model: str) -> Any:
-    """Return the model's tokenizer. Raises TrainError, MissingDependency."""
+    """Return the tokenizer of a model, by path or Hub id.
+
+    Raise TrainError if it cannot be loaded, MissingDependency without transformers.
+    """
     try:
         from transformers import AutoTokenizer
     except ImportError:

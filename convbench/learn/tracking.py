@@ -37,12 +37,17 @@ class TrackerRun(Protocol):
 
 
 def tracker_run_name(job: Job) -> str:
-    """Return the name of a training in trackers: the run's id and the recipe."""
+    """Return the name of a training in trackers, `RUN_ID/RECIPE`."""
     return f"{job.run.manifest.id}/{job.recipe.name}"
 
 
 def config_of(job: Job) -> dict[str, str | int | float | bool]:
-    """Return the recipe as a flat mapping of dotted names; of a path only its last part."""
+    """Return the recipe as a flat dict of dotted names, with `run` (ids), `task` and `convbench`
+    (version).
+
+    Values are numbers, booleans and text; lists are joined by spaces, nulls left out. Of a local
+    path only the last part is kept, and keys are redacted.
+    """
     values = job.recipe.model_dump(mode="json", exclude={"run", "runs"}, exclude_none=True)
     manifests = [run.manifest for run in job.runs]
     values |= {
@@ -85,7 +90,7 @@ class TrackerCallback(TrainerCallback):
             self.sinks = [SINKS[name](self.job) for name in self.job.recipe.fit.trackers]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Send the numbers of a log entry."""
+        """Send the numbers of a log entry to every tracker, except `total_flos`."""
         numbers = {
             name: float(value)
             for name, value in (logs or {}).items()
@@ -111,7 +116,7 @@ class TensorBoard:
         self.writer.add_text("recipe", f"{tracker_run_name(job)}\n\n| | |\n|---|---|\n{rows}")
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Write scalars."""
+        """Write each number as the scalar `train/NAME`."""
         for name, value in numbers.items():
             self.writer.add_scalar(f"train/{name}", value, step)
 

@@ -67,10 +67,12 @@ class TrainResult:
 
 
 def train_recipe(options: TrainOptions) -> TrainResult:
-    """Train a recipe on a run, or on several as one log.
+    """Train a recipe on a run, or on several as one log (without any, on the newest); return the
+    result.
 
-    Raises TrainError, RunError, SpecError, before torch is loaded for everything that can be
-    checked; a failed worker raises TrainError with its last lines.
+    The checkpoint is written to `result.path`. A dry run writes nothing: `path` is None, and
+    `preview` has its lines. Raise TrainError, RunError, SpecError, before torch is loaded for
+    everything that can be checked; a failed worker raises TrainError with its reason.
     """
     load_plugins(options.specs)
     runs = [find_run(path) for path in options.run or (None,)]
@@ -201,8 +203,11 @@ def _prepare_and_fit(
 
 @contextmanager
 def lock_checkpoint(job: Job, launch: LaunchSpec) -> Iterator[int]:
-    """Lock the checkpoint's folder and yield the lock's descriptor. Raises RunError if another
-    training holds it. Machines that share the folder have a lock each, by their rank."""
+    """Make and lock the checkpoint's folder and yield the lock's descriptor.
+
+    Machines that share the folder have a lock each, by their rank. Raise RunError if another
+    training holds it, TrainError if it holds a finished checkpoint.
+    """
     rank = launching.rank_of(launch)
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -233,7 +238,11 @@ def check_trainable(options: TrainOptions, policy: ModelConfig | None = None) ->
 
 
 def needs_one_run(recipe: Recipe) -> bool:
-    """Return True if a recipe learns from a single run only, e.g. if it samples from it first."""
+    """Return True if a recipe learns from a single run only.
+
+    Its trainer says so, or it has a `prepare` step and the pairs are not those of the log. The
+    trainer script is run for this. Raise SpecError if there is none.
+    """
     module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
     samples = hasattr(module, "prepare") and recipe.pairing.source != "logged"
     return samples or bool(getattr(module, "ONE_RUN", False))
@@ -247,8 +256,12 @@ def train_once(options: TrainOptions, folder: Path) -> Path:
 
 
 def split_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return `--set` pairs as (settings of the recipe, settings of the launch file); the latter are
-    those of `launch.KEY`."""
+    """Return `--set` pairs as (settings of the recipe, settings of the launch file), values by
+    dotted key.
+
+    `launch.KEY` becomes `accelerate.KEY` of the latter; the prefix `recipe.` is removed. Raise
+    SpecError for a pair that cannot be read.
+    """
     recipe: dict[str, Any] = {}
     launch: dict[str, Any] = {}
     for key, value in catalog.parse_sets(pairs).items():
@@ -260,7 +273,11 @@ def split_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def load_recipe(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
-    """Return the options' recipe. Raises TrainError for a recipe that trains nothing."""
+    """Return the options' recipe with these settings; `fit.batch` is null if only
+    `fit.accumulation` is set.
+
+    Raise TrainError for a recipe that trains nothing, SpecError for an unknown or invalid one.
+    """
     if "fit.accumulation" in sets and "fit.batch" not in sets:  # the user's own takes precedence
         sets = {**sets, "fit.batch": None}
     recipe = catalog.load_spec(
@@ -274,8 +291,12 @@ def load_recipe(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
 
 
 def resolve_recipe(options: TrainOptions, runs: Sequence[Run], sets: dict[str, Any]) -> Recipe:
-    """Return the recipe with runs, model and judge filled in; the model is the first run's policy
-    unless options or recipe name another."""
+    """Return the recipe with runs, model and judge filled in; runs and local models as absolute
+    paths.
+
+    The model is that of the options, else the recipe's, else the first run's policy. Raise
+    ConvbenchError if its weights are not available.
+    """
     run = runs[0]
     recipe = load_recipe(options, sets)
     model = options.model or recipe.model or policy_weights(run.manifest)
@@ -299,9 +320,11 @@ def choose_launch(
     options: TrainOptions, recipe: Recipe, sets: dict[str, Any], gpus: int
 ) -> tuple[LaunchSpec, list[str]]:
     """Return (the launch, notes): the named launch, or the recipe's if this machine has enough
-    accelerators, else `none`.
+    accelerators, else `none` with a note.
 
-    The launch is checked. Raises TrainError if processes would share an accelerator.
+    Settings of `none` are its own. Raise TrainError if processes of a named launch would share an
+    accelerator, SpecError for a launch that cannot be used, and, except in a dry run,
+    MissingDependency for a missing package.
     """
     folders = options.specs.folders
     name = options.launch or recipe.launch
@@ -336,8 +359,12 @@ def choose_launch(
 
 
 def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
-    """Return the folder for the checkpoint: one of an unfinished training of the same recipe, which
-    resumes, else a new one. Raises TrainError if `--out` holds a checkpoint."""
+    """Return the folder for the checkpoint, `--out` if given; it is not made.
+
+    Else it is that of an unfinished training of exactly this recipe, which resumes, or the first
+    new one: RECIPE, RECIPE-2 and so on in the run's checkpoints. Raise TrainError if `--out` holds
+    a finished checkpoint.
+    """
     if options.out is not None:
         if Checkpoint(options.out).is_finished:
             raise TrainError(
@@ -385,7 +412,8 @@ class PreviewSample:
         self.share = min(1.0, limit / count)
 
     def pick_items(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """Return the sampled items, evenly spaced, first and last included."""
+        """Return the sampled items as a tuple, evenly spaced, first and last included; all if they
+        are few enough."""
         size = round(self.count * self.share)
         if size == self.count:
             return tuple(items)

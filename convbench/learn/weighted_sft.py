@@ -76,7 +76,11 @@ class RowCollator:
 def row_columns(
     rows: Sequence[TrainingRow], known: dict[str, list[list[float]]]
 ) -> list[dict[str, Any]]:
-    """Return the columns of each row, with the log-probabilities that are known of its tokens."""
+    """Return the columns of each row as `TrainingRow.trainer_fields` gives them, with each list of
+    `known` under its name.
+
+    `known` holds, by column, the log-probabilities of every row's tokens, in the order of the rows.
+    """
     table = [row.trainer_fields() for row in rows]
     for name, values in known.items():
         table = [{**fields, name: value} for fields, value in zip(table, values, strict=True)]
@@ -219,7 +223,8 @@ class WeightedSFT(SFTTrainer):
         return scores if packs is None else packs.unpack(scores)
 
     def label_logits(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the logits before every label, shape (rows, tokens - 1, vocabulary)."""
+        """Return the logits before every label, shape (rows, tokens - 1, vocabulary), in float32 or
+        float64; masked ones are not 0."""
         packs = self._pack_inputs(model, inputs)
         packed_inputs = inputs if packs is None else packs.inputs
         rest = {name: value for name, value in packed_inputs.items() if name != "labels"}
@@ -246,8 +251,11 @@ class WeightedSFT(SFTTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | None = None,
     ) -> Any:
-        """Return this batch's part of the step loss. Data parallel averages gradients over
-        processes where N is a sum over them, hence the factor."""
+        """Return this batch's part of the step loss, a scalar; `return_outputs` is ignored.
+
+        Data parallel averages gradients over processes where N is a sum over them, hence it is
+        multiplied by their number.
+        """
         inputs = dict(inputs)
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
@@ -324,8 +332,13 @@ class WeightedSFT(SFTTrainer):
             self.tally[offset : offset + 3] += torch.stack(sums)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log also the mean log pi of positively and negatively weighted conversations since the
-        last entry, in nats a conversation, and the probe's mean log(pi / pi_0)."""
+        """Log, with the loss, also the means since the last entry: `log_pi_positive`,
+        `log_pi_negative` and `log_ratio`.
+
+        The first two are log pi of positively and negatively weighted conversations, in nats a
+        conversation; the third is the probe's mean log(pi / pi_0). One without a value is left out.
+        Print a warning once if the policy collapses. Every process must call it.
+        """
         if "loss" in logs:
             total = self.accelerator.reduce(self.tally, "sum").tolist()
             self.tally.zero_()
@@ -369,15 +382,16 @@ def label_log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def has_collapsed(first_log_pi: float, log_pi: float, loss: float) -> bool:
-    """Return True if log pi of positively weighted rows (nats a token) fell by more than the limit,
-    or if it or the loss is not finite."""
+    """Return True if log pi of positively weighted rows fell by more than 1 nat a token, or if it
+    or the loss is not finite."""
     return (
         not (math.isfinite(log_pi) and math.isfinite(loss)) or log_pi < first_log_pi - COLLAPSE_NATS
     )
 
 
 def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
-    """Return the trainer of a job on rows."""
+    """Return the trainer of a job on rows, with the model loaded and the log-probabilities that the
+    objective needs computed."""
     lora, loss = job.recipe.lora, job.recipe.loss
     model = fitting.load_model(job)
     return WeightedSFT(
@@ -399,7 +413,13 @@ def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
 def initial_log_probs(
     job: Job, rows: Sequence[TrainingRow], model: Any
 ) -> dict[str, list[list[float]]]:
-    """Return by column the log-probabilities that the objective and its anchor need."""
+    """Return the log-probabilities of every row's tokens that the objective and its anchor need, by
+    column.
+
+    Columns are `pi_0` and `base`; those not needed are left out. They are computed with the model,
+    which is moved to the accelerator, except a recorded `pi_0`, which the rows hold (0 for rows
+    without).
+    """
     loss = job.recipe.loss
     by_column: dict[str, list[list[float]]] = {}
     needed = load_objective(loss).needs_pi_0
@@ -424,7 +444,7 @@ def load_frozen_model(job: Job) -> Any:
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Train the recipe's model on weighted conversations and save it."""
+    """Train the recipe's model on weighted conversations and save it in the job's folder."""
     fitting.silence_libraries()
     rows = load_rows(job, weighted)
     trainer = weighted_trainer(job, rows.rows)

@@ -25,11 +25,11 @@ MAX_EXPONENT = 700.0
 def shape_weights(
     rewards: Sequence[float], weighting: Weighting, *key: object
 ) -> list[float | None]:
-    """Return the weights of one group's rewards; None leaves a conversation out. `key` seeds the
-    draw among equal rewards with `keep: best`.
+    """Return the weights of one group's rewards, in order; None leaves a conversation out.
 
-    A group of one is left out with `scale` or `leave_one_out`: it has no standard deviation, and no
-    mean of others.
+    `key` seeds the draw among equal rewards with `keep: best`. A group of one is left out with
+    `scale` or `leave_one_out`: it has no standard deviation, and no mean of others. Raise
+    TrainError for an exponential weight too large for a float.
     """
     if len(rewards) < 2 and (weighting.scale or (weighting.center and weighting.leave_one_out)):
         return [None] * len(rewards)
@@ -42,7 +42,8 @@ def shape_weights(
 
 
 def reward_ranks(rewards: Sequence[float]) -> list[float]:
-    """Return each reward's rank from 0 (lowest) to 1; equal ones share the mean of their ranks."""
+    """Return each reward's rank from 0 (lowest) to 1, in order; equal ones share the mean of their
+    ranks, and a single one has 0."""
     last_rank = max(len(rewards) - 1, 1)
     return [
         (sum(other < value for other in rewards) + (len(equal_indices(rewards, value)) - 1) / 2)
@@ -117,7 +118,7 @@ class TieSummary:
         yield f"tied questions: {self.tied} of {self.tasks} ({rule})"
 
     def record(self) -> dict[str, Any]:
-        """Return the counts as `training.json` holds them."""
+        """Return `rule`, `tied` and `tasks`, as `training.json` holds them."""
         return {"rule": self.rule, "tied": self.tied, "tasks": self.tasks}
 
 
@@ -183,7 +184,9 @@ def standardized_weights(
 ) -> list[float | None]:
     """Return SWiFt's weights: (r - mean) / std over one task's conversations, ddof 1 (section 3.3).
 
-    With a standard deviation of 0 the weights are 0. A task with fewer than 2 rewards is left out.
+    Without `center` no mean is subtracted, without `scale` nothing is divided, and `clip` limits
+    the absolute value. With a standard deviation of 0 all weights are 0. For fewer than 2 rewards
+    they are None: the task is left out.
     """
     if len(rewards) < 2:
         return [None] * len(rewards)
@@ -198,7 +201,11 @@ def standardized_weights(
 def best_weights(
     rewards: Sequence[float], rule: TieRule = "random", *key: object
 ) -> list[float | None]:
-    """Return STaR-GATE's weights: 1 for the task's best one (ties by the rule), else None."""
+    """Return STaR-GATE's weights: 1 for the task's best conversation, None for the others.
+
+    Of several best ones `random` takes one, drawn by `key`; `all` takes all; `drop` none. Raise
+    ValueError for no rewards.
+    """
     winners = break_ties(equal_indices(rewards, max(rewards)), rule, *key, "best")
     return [1.0 if i in winners else None for i in range(len(rewards))]
 
@@ -209,7 +216,11 @@ def threshold_weights(rewards: Sequence[float], threshold: float) -> list[float 
 
 
 def weigh_by_task(selection: Selection, rule: WeightRule) -> Weighted:
-    """Return the conversations weighted task by task with a rule."""
+    """Return the conversations weighted task by task with a rule, and those without weight counted
+    as skipped.
+
+    Tasks come in the order of the log. Raise TrainError if no conversation is left.
+    """
     return _weigh_groups(selection, lambda _, rewards: rule(rewards))
 
 
@@ -243,8 +254,11 @@ def _weigh_groups(
 
 
 def weigh_composed(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
-    """Return the weights that the fields of `weighting` define; `seed` draws among ties. With
-    `over: batch` they are the bare rewards, which the training turns into weights batch by batch.
+    """Return the conversations, or their turns, with the weights that the fields of `weighting`
+    define.
+
+    `seed` draws among ties. With `over: batch` the weights are the bare rewards, which the training
+    turns into weights batch by batch. Raise TrainError if none is left, or if all weights are 0.
     """
     selection, uncredited = (
         with_turn_credit(selection, weighting)
@@ -258,8 +272,12 @@ def weigh_composed(selection: Selection, weighting: Weighting, seed: int = 0) ->
 def with_turn_credit(
     selection: Selection, weighting: Weighting
 ) -> tuple[Selection, dict[str, int]]:
-    """Return (the conversations with credit for all turns, which becomes their turns' rewards;
-    count of the others). Raises TrainError if there is no such conversation."""
+    """Return (the selection of conversations all of whose turns have credit, counts of the others
+    by reason).
+
+    The credit becomes their turns' rewards. The counts are empty if there are no others. Raise
+    TrainError if there is no such conversation.
+    """
     runs = [part.run for part in selection.parts] or [selection.run]
     advantages = {run.manifest.id: turn_advantages(run, weighting.credit) for run in runs}
     credited: list[LoggedConversation] = []
@@ -327,7 +345,11 @@ def refuse_composed_fields(name: str, weighting: Weighting) -> None:
 
 
 def weigh_refit(selection: Selection, weighting: Weighting) -> Weighted:
-    """Return the conversations, or their turns, with ReFit's weights."""
+    """Return the conversations, or their turns, with their rewards as weights (ReFit).
+
+    Raise TrainError for a negative reward, if all rewards of conversations are equal (they are then
+    not told apart), or for fields of `weighting` that refit does not use.
+    """
     refuse_composed_fields("refit", weighting)
     if weighting.reward == "turn":
         return weigh_turns(selection, reward_weights)
@@ -377,9 +399,14 @@ def _all_weights(weighted: Weighted) -> Sequence[float]:
 
 
 def weigh_turns(selection: Selection, rule: WeightRule, *, all_tasks: bool = False) -> Weighted:
-    """Return the conversations with weighted turns: the rule gets the rewards of the t-th turn of
-    one task's conversations (with the flag, of all tasks'), so that a turn is compared with turns
-    of its position."""
+    """Return the conversations with weighted turns, and as each one's weight the mean of its
+    turns'.
+
+    The rule gets the rewards of the t-th turn of one task's conversations (with the flag, of all
+    tasks'), so that a turn is compared with turns of its position. Conversations without a weighted
+    turn are left out of `items`. Raise TrainError if a conversation has no rewards of turns, or if
+    none is left.
+    """
     by_turn: dict[str, list[float | None]] = {}
     tasks = selection.by_task()
     flat = sum(
@@ -418,7 +445,12 @@ def _turn_rewards(item: LoggedConversation) -> tuple[float, ...]:
 
 
 def weigh_star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
-    """Return the conversations with STaR-GATE's weights; `seed` draws among a task's ties."""
+    """Return the conversations with STaR-GATE's weights: 1 for each task's best one, or for all of
+    at least `threshold`.
+
+    The others are left out. `seed` draws among a task's ties, which `ties` counts (None with a
+    threshold). Raise TrainError if none is left, or for fields of `weighting` that it does not use.
+    """
     refuse_composed_fields("star_gate", weighting)
     threshold, rule = weighting.threshold, weighting.ties
     if weighting.reward == "turn":

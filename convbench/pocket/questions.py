@@ -44,12 +44,14 @@ class Question:
 
     @property
     def split(self) -> str:
-        """The split, from a hash of the key: disjoint by construction."""
+        """The split by a hash of the key, so that splits are disjoint: `pretrain`, `train`,
+        `validation` or `test`."""
         return split_of(self.key)
 
 
 def split_of(key: str) -> str:
-    """Return the split of a key by its SHA-256, in the proportions of SPLIT_SHARES."""
+    """Return the split of a key by its SHA-256: `pretrain`, `train`, `validation`, `test` in the
+    proportions 2, 4, 1, 3."""
     point = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big") % 10
     for split, tenths in SPLIT_SHARES:
         if point < tenths:
@@ -68,7 +70,11 @@ def _arrange_options(
 
 
 def draw_fact_question(world: World, rng: random.Random) -> Question:
-    """Return a drawn question all of whose facts the policy has read."""
+    """Return a drawn question with four options, one of them right, all of whose facts the policy
+    has read.
+
+    `rng` is advanced; the question may be of any split.
+    """
     kind, prop = rng.choice(FACT_KINDS), rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
     having = list(world.names_having(prop, need))
@@ -99,7 +105,11 @@ def draw_clarify_question(world: World, rng: random.Random) -> Question:
 
 
 def draw_wish(world: World, rng: random.Random) -> Question:
-    """Return a drawn collaboration task: the property is named, the value sought is hidden."""
+    """Return a drawn collaboration task: the property is named, the value sought is hidden in
+    `need`.
+
+    The four options are known names with different values of the property.
+    """
     prop = rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
     gold = rng.choice(world.names_having(prop, need))

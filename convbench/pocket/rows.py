@@ -30,10 +30,12 @@ KINDS: Final = (*_DRAWS, "notes")
 
 
 def load(*, seed: int, kind: str = "facts") -> Iterator[dict[str, Any]]:
-    """Yield the rows of one kind: `facts`, `clarify`, `collaboration` or `notes`.
+    """Return an iterator over the rows of one kind: `facts`, `clarify`, `collaboration` or `notes`.
 
-    The seed draws the questions; the world and the split of a question do not depend on it.
-    Raises ValueError for an unknown kind.
+    There are 2,400 train, 300 validation and 800 test questions in drawn order, with keys as in
+    `question_row`, or 64, 16 and 40 passages (`note_row`). The seed draws the questions, and the
+    order of the passages; the world and the split of a question do not depend on it. Raise
+    ValueError for an unknown kind.
     """
     if kind not in KINDS:
         raise ValueError(f"pocket rows: unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
@@ -54,8 +56,12 @@ def _question_rows(world: World, kind: str, seed: int) -> Iterator[dict[str, Any
 
 
 def question_row(question: Question) -> dict[str, Any]:
-    """Return the row of a question with its hidden field: the unknown options, or what the human
-    wants."""
+    """Return the row of a question.
+
+    Keys are `id`, `split`, `group` (the id), `question`, `choices`, `answer` (a letter), `kind`,
+    `property`, and a hidden field: `reference` for a wish (property and value sought, as "color
+    red"), else `unknown` (letters of the options whose facts the policy has not read).
+    """
     key = f"{question.kind}-{hashlib.sha256(question.key.encode()).hexdigest()[:12]}"
     row: dict[str, Any] = {
         "id": key,
@@ -82,7 +88,11 @@ def _note_rows(world: World, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def note_row(key: str, split: str, note: notes.Note) -> dict[str, Any]:
-    """Return the row of a passage with its closed-book questions and their one-word answers."""
+    """Return the row of a passage.
+
+    Keys are `id`, `split`, `group` (the id), `question` and `title` (both the title), `passage`,
+    and `questions`: a closed-book `question` and one-word `answer` for each fact.
+    """
     return {
         "id": key,
         "split": split,

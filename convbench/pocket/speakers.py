@@ -17,10 +17,12 @@ Messages = list[dict[str, str]]
 
 
 def teacher(messages: Messages, example: Mapping[str, Any]) -> str:
-    """Return the teacher's true reply about the option in the last message, without its letter.
+    """Return the teacher's true sentence about the option in the last message of another speaker,
+    without its letter.
 
-    Needs the fields `question` and `choices`; the facts are the teacher's own. Options are
-    recognised by their text, else by their letter; if it is none or several, the reply has no fact.
+    Options are recognised by their text, else by their letter; if it is none or several, return
+    "Fact: none." Needs the fields `question` and `choices`, the facts being the teacher's own;
+    raise KeyError without them.
     """
     question = _last_message(messages)
     options = _options_by_label(read_field(example, "choices"))
@@ -33,7 +35,11 @@ def teacher(messages: Messages, example: Mapping[str, Any]) -> str:
 
 
 def tell_fact(world: World, question: str, option: str) -> str:
-    """Return the teacher's sentence on an option: a name's value, or whether a value is right."""
+    """Return the teacher's sentence on an option: a name's value, or whether a value is right.
+
+    The property is the first one named in the question. If the world has no such fact, return
+    "Fact: none."
+    """
     words = re.findall(r"\w+", question)
     prop = next((word for word in words if word in PROPERTIES), "")
     if (option, prop) in world.facts:
@@ -47,16 +53,21 @@ def tell_fact(world: World, question: str, option: str) -> str:
 
 
 def human(messages: Messages, example: Mapping[str, Any]) -> str:
-    """Return the human's reply about the one property asked for; only one property matters.
+    """Return the human's reply about the one property asked for in the last message.
 
-    Needs the hidden field `reference`: that property and the value sought, as "color red".
+    It says the value sought if that property matters, else that the human does not mind; "I do not
+    know." if no property is named, or several. Needs the hidden field `reference`: the property and
+    the value, as "color red"; raise KeyError without it.
     """
     return _wish_reply(_last_message(messages), str(read_field(example, "reference")))
 
 
 def wish(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """Return the human's reply about the argument `property`, as a tool, by the hidden field
-    `reference`."""
+    """Return the human's reply about the argument `property`, as `human` does, by the hidden field
+    `reference`.
+
+    Raise KeyError if either is missing.
+    """
     return _wish_reply(str(arguments["property"]), str(fields["reference"]))
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
-from convbench.judge.model import LEFT_OUT, TEMPERATURE
+from convbench.judge.verdicts import LEFT_OUT, TEMPERATURE
 from convbench.report.measures import ACCURACY, REASONED, THINKING, reward_measure
 from convbench.report.policies import Observations, observe_run
-from convbench.rollout.recorded_calls import WITHOUT_MODEL
 from convbench.schema import Conversation, Example
 from convbench.schema.task import SPLITS
 from convbench.stats.means import Estimate
@@ -81,8 +80,12 @@ class CardFigures:
 
 
 def card_figures(run: Run) -> CardFigures:
-    """Return the counts and means of a run for its card. They include branches, which a report
-    leaves out."""
+    """Return the counts and means of a run for its card, over all splits and with branches, which a
+    report leaves out.
+
+    Failed conversations count in the totals, but neither in the means nor in tokens and cost. A sum
+    of which a part is unknown is None. Raise RunError for a damaged record.
+    """
     counts, parts = _RunCounts(run), _SplitObservations(run)
     for talk in run.conversations():
         counts.add_conversation(talk, run.examples[talk.example_id])
@@ -205,7 +208,7 @@ class _OptionalSum:
 def _over_turns(talk: Conversation, name: str) -> float | None:
     """Return the sum of a field over the turns that a model was called for; None if one of them is
     unknown, or there are none."""
-    values = [(getattr(turn, name), turn.finish_reason in WITHOUT_MODEL) for turn in talk.turns]
+    values = [(getattr(turn, name), not turn.is_of_model) for turn in talk.turns]
     known = [value for value, _ in values if value is not None]
     if not known or any(value is None and not unasked for value, unasked in values):
         return None
@@ -213,7 +216,8 @@ def _over_turns(talk: Conversation, name: str) -> float | None:
 
 
 def paid_judges(runs: Iterable[Run]) -> list[str]:
-    """Return the fingerprints of the judges that call a model."""
+    """Return the fingerprints of the judges of these runs that call a model; one that several runs
+    have comes several times."""
     return [
         mark for run in runs for mark, spec in run.judge_specs().items() if spec.model is not None
     ]

@@ -16,7 +16,8 @@ POOLED = "pooled-"
 
 
 def recipe_of(learner: str) -> str:
-    """Return the recipe of a learner, without its label and the prefix of pooled ones."""
+    """Return the recipe of a learner, without its label and the prefix of pooled ones: `swift` for
+    `pooled-swift:warm`."""
     return learner.removeprefix(POOLED).partition(":")[0]
 
 
@@ -79,7 +80,8 @@ class Match(FrozenModel):
     """Seeds."""
 
     def matches_cell(self, cell: Mapping[str, Any]) -> bool:
-        """Return whether a cell with these values is selected."""
+        """Return whether a cell is selected: each of its values is among those allowed, or that
+        field is null. `cell` has task, mode, protocol, turns and seed."""
         allowed = {name: getattr(self, name) for name in type(self).model_fields}
         return all(some is None or cell[name] in some for name, some in allowed.items())
 
@@ -195,15 +197,19 @@ class ExperimentSpec(FrozenModel):
         return self
 
     def start_of(self, learner: str) -> tuple[str, ...]:
-        """Return the learners that are trained before this one starts, the last one first."""
+        """Return the learners that are trained before this one starts (`after`), nearest first;
+        empty if it starts from the policy's weights."""
         learners: list[str] = []
         while (other := self.after.get(learner)) is not None:
             learners.append(learner := other)
         return tuple(learners)
 
     def sets_of(self, learner: str) -> dict[str, Any]:
-        """Return the `--set` of train for one learner: for all learners, for its recipe, for it
-        with its label, and for it as a pooled one, in rising priority."""
+        """Return the `--set` of train for one learner, as dotted keys with their values.
+
+        Those for `all`, for its recipe, for it with its label, and for it as a pooled one are
+        combined; later ones override earlier ones.
+        """
         alone = learner.removeprefix(POOLED)
         names = dict.fromkeys(("all", recipe_of(learner), alone, learner))
         return {
@@ -211,8 +217,12 @@ class ExperimentSpec(FrozenModel):
         }
 
     def for_cell(self, **cell: Any) -> Self:
-        """Return the experiment with the settings of one cell (task, mode, protocol, turns,
-        seed)."""
+        """Return a copy of the experiment with the settings of one cell, given as task, mode,
+        protocol, turns and seed.
+
+        Settings of its task (`per_task`) are laid over the experiment's, then those of each
+        matching `per_cell` in order; `sets` and `recipe_sets` are combined key by key.
+        """
         own = self.per_task.get(cell["task"])
         layers = [own] if own else []
         layers += [settings for settings in self.per_cell if settings.match.matches_cell(cell)]

@@ -59,8 +59,12 @@ def judge_agreement(
     first: Numbers,
     second: Numbers,
 ) -> JudgeAgreement:
-    """Return the agreement of two named judges; `first[i]` and `second[i]` are their scores of
-    conversation i, which belongs to `groups[i]`."""
+    """Return the agreement of two judges; `first[i]` and `second[i]` score conversation i of
+    `groups[i]`.
+
+    Scores within 1e-9 count as equal. Without conversations `common` is 0 and every other figure is
+    None. Raise ValueError for sequences of different length.
+    """
     pairs = zip(groups, first, second, strict=True)
     apart = estimate_mean((group, a - b) for group, a, b in pairs)
     same = sum(abs(a - b) < SAME for a, b in zip(first, second, strict=True))
@@ -79,9 +83,10 @@ def krippendorff_alpha(
 ) -> float | None:
     """Return Krippendorff's alpha of `ratings[rater][unit]`; None or nan marks a missing rating.
 
-    1 is perfect agreement, 0 agreement by chance. Returns None if no unit has two ratings, or all
-    ratings are equal. Krippendorff, "Computing Krippendorff's alpha-reliability" (2011): 1 -
-    observed / expected disagreement of coincidences.
+    1 is perfect agreement, 0 agreement by chance; it can be negative. Units with fewer than two
+    ratings do not count. Return None if no unit is left, or if all ratings left are equal. Raise
+    ValueError for raters with different numbers of units. Krippendorff, "Computing Krippendorff's
+    alpha-reliability" (2011): 1 - observed / expected disagreement of coincidences.
     """
     if level in ("ordinal", "interval") and ratings and len(ratings[0]) >= FEW:
         return _alpha_of_many(ratings, level)
@@ -143,8 +148,9 @@ def weighted_kappa(first: Numbers, second: Numbers) -> float | None:
     """Return the quadratically weighted kappa of two raters' scores of the same units.
 
     Scores need not be integers: the squared difference is the weight itself (Cohen 1968; for
-    integer scores this is the usual table form). None without units, or if neither rater varies.
-    Raises ValueError for lists of different length.
+    integer scores this is the usual table form). Return None without units, or if all scores of
+    both raters are one number; raters that each give a constant, but not the same, have 0. Raise
+    ValueError for lists of different length.
     """
     if len(first) != len(second):
         raise ValueError(f"found {len(first)} and {len(second)} ratings; expected as many")
@@ -161,7 +167,11 @@ def weighted_kappa(first: Numbers, second: Numbers) -> float | None:
 
 
 def spearman(first: Numbers, second: Numbers) -> float | None:
-    """Return Spearman's rank correlation, ties at their mean rank; None if one side is constant."""
+    """Return Spearman's rank correlation of two lists of scores, ties at their mean rank.
+
+    Return None for fewer than two pairs, or if one side is constant. Raise ValueError for lists of
+    different length.
+    """
     return pearson(_mean_ranks(first), _mean_ranks(second))
 
 
@@ -271,8 +281,10 @@ class EffectiveVotes:
 def effective_votes(rows: Iterable[tuple[Hashable, Sequence[float]]]) -> EffectiveVotes | None:
     """Return a panel's effective votes from (group, each judge's error on one conversation).
 
-    None with fewer than two judges, or if the errors of a judge never vary. The interval is that of
-    the mean correlation, on Fisher's scale, jackknifed over groups.
+    Return None with fewer than two judges or three conversations, or if the errors of a judge never
+    vary. The interval is that of the mean correlation, on Fisher's scale, jackknifed over groups.
+    Its ends are None with fewer than three groups, or if the correlation is undefined when one
+    group is left out.
     """
     coming = iter(rows)
     first = next(coming, None)
@@ -354,8 +366,11 @@ class RankAgreement:
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return Kendall's tau-b of two equally long sequences of values; None for fewer than two
-    values, or a sequence that is all ties."""
+    """Return Kendall's tau-b of two sequences of values, from -1 to 1.
+
+    Return None for fewer than two values, or if all values of a sequence are equal. Raise
+    ValueError for sequences of different length.
+    """
     score = untied_first = untied_second = 0
     for (a, b), (c, d) in combinations(zip(first, second, strict=True), 2):
         x, y = (a > c) - (a < c), (b > d) - (b < d)
@@ -396,10 +411,13 @@ def rank_agreement(
     *,
     seed: int = 0,
 ) -> RankAgreement:
-    """Return tau of `values` against `others`, with an exact p and a percentile interval.
+    """Return tau of `values` against `others`, with an exact one-sided p and a 95% percentile
+    interval.
 
     `resampled` returns a bootstrap sample of `values` (None for a sample without values); `others`
-    are fixed. Without it there is no interval.
+    are fixed; 1,000 samples are drawn. `low` and `high` are None without `resampled`, without a
+    tau, or if fewer than 90% of the samples have a tau. `p` is None for more than seven values.
+    Raise ValueError for different lengths.
     """
     tau = tau_b(values, others)
     low = high = None

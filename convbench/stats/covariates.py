@@ -32,10 +32,12 @@ class SideOutcome(NamedTuple):
 
 
 def adjusted_difference(outcomes: Iterable[SideOutcome]) -> Estimate | None:
-    """Return the second side's y minus the first's at equal x; `n` counts outcomes.
+    """Return the second side's y minus the first's at equal x, by least squares within cells.
 
-    None without outcomes, if covariates are collinear with each other or with the sides (each side
-    has values of its own), or with too few groups for so many covariates.
+    The error is jackknifed over groups, and each covariate takes one degree of freedom; `n` counts
+    outcomes. Return None without outcomes, with fewer than three groups or fewer groups than
+    covariates plus 2, or if the coefficient is undefined with or without any one group: no cell has
+    both sides, or covariates are collinear with each other or with the side.
     """
     rows = list(outcomes)
     width = len(rows[0].x) if rows else 0
@@ -76,8 +78,9 @@ def self_preference(rows: Iterable[tuple[Hashable, bool, float]]) -> Estimate | 
     """Return a judge's mean lean on conversations of its own model family minus that on others.
 
     `rows` are (group, whether the conversation is of the judge's family, lean); lean is the judge's
-    score minus people's, or the other judges'. None if either mean is over no conversation
-    (Panickssery et al., arXiv 2404.13076).
+    score minus people's, or the other judges'. The error is jackknifed over groups, None with fewer
+    than three. Return None if either mean is over no conversation (Panickssery et al., arXiv
+    2404.13076).
     """
     moments = (
         (group, (float(own), lean if own else 0.0, float(not own), 0.0 if own else lean))
@@ -89,8 +92,9 @@ def self_preference(rows: Iterable[tuple[Hashable, bool, float]]) -> Estimate | 
 def length_bias(rows: Iterable[tuple[Hashable, int, float]]) -> Estimate | None:
     """Return the slope of a judge's lean over log2 of the words: its gain for twice the length.
 
-    `rows` are (group, words, lean). None if lengths never differ. Dubois et al., arXiv 2404.04475,
-    show that length confounds judges.
+    `rows` are (group, words, lean); fewer than one word counts as one. The error is jackknifed over
+    groups, None with fewer than three. Return None without rows, or if lengths never differ. Dubois
+    et al., arXiv 2404.04475, show that length confounds judges.
     """
     logs = ((group, math.log2(max(1, words)), lean) for group, words, lean in rows)
     return jackknife(
@@ -113,10 +117,11 @@ def _regression_slope(sums: Moments) -> float | None:
 
 
 def mean_drift(pairs: Iterable[tuple[str, float, float]]) -> Estimate | None:
-    """Return the drift of a measure, (mean second - mean first) / deviation of the first, from
-    (group, first, second) of matched texts.
+    """Return the drift of a measure, (mean second - mean first) / deviation of the first.
 
-    None without a pair, or if the first never varies and the second differs from it.
+    `pairs` are (group, first, second) of matched texts; the deviation is over all texts, and the
+    error is clustered by group. If the first never varies, return a drift of 0 if every second
+    equals its first, else None. Return None without a pair.
     """
     rows = list(pairs)
     if not rows:
@@ -129,10 +134,11 @@ def mean_drift(pairs: Iterable[tuple[str, float, float]]) -> Estimate | None:
 
 
 def drift_difference(rows: Iterable[tuple[str, float, float, float, float]]) -> Estimate | None:
-    """Return the drift of one measure minus that of another, from (group, first, second, the other
-    measure's first, its second) of matched texts.
+    """Return the drift of one measure minus that of another, with its error clustered by group.
 
-    Each is in standard deviations of its own first. None without rows, or if a first never varies.
+    `rows` are (group, first, second, the other measure's first, its second) of matched texts. Each
+    drift is in standard deviations of its own first. Return None without rows, or if a first never
+    varies.
     """
     row_list = list(rows)
     if not row_list:

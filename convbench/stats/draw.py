@@ -28,8 +28,11 @@ PRIOR = 4.0
 
 
 def draw_probabilities(sizes: Sequence[float], count: int) -> list[float]:
-    """Return probabilities in proportion to sizes (>= 0), none above 1, that add up to `count`, or
-    all 1 if there are no more. Raises ValueError for a count below 1."""
+    """Return the probability of each element, in proportion to its size, none above 1.
+
+    They add up to `count`. All are 1 if `count` is at least the number of elements, and the rest is
+    shared evenly where all sizes left are 0. Raise ValueError for a count below 1.
+    """
     if count < 1:
         raise ValueError(f"found {count}; expected at least 1")
     if count >= len(sizes):
@@ -53,8 +56,11 @@ def draw_probabilities(sizes: Sequence[float], count: int) -> list[float]:
 def draw_systematic(
     chances: Sequence[float], rng: random.Random, along: Sequence[float] | None = None
 ) -> list[int]:
-    """Return the indices of a systematic sample with these probabilities, in random order. With
-    `along` the sample is spread evenly over these values."""
+    """Return the indices of a systematic sample with these probabilities, in random order.
+
+    Its size is the sum of the probabilities, rounded down or up at random. With `along` the sample
+    is spread evenly over these values. `rng` is advanced.
+    """
     order = list(range(len(chances)))
     rng.shuffle(order)
     if along is not None:
@@ -71,8 +77,12 @@ def draw_systematic(
 def sampling_sizes(
     by: DrawBy, scores: Sequence[float], apart: Sequence[float] | None = None
 ) -> list[float]:
-    """Return the sizes that probabilities are proportional to. `apart` is the expected distance of
-    people from the judge (root mean square); `optimal` raises ValueError without it."""
+    """Return a size for each conversation, to which its probability is to be proportional.
+
+    For `score` it is 0.5 plus the rank of the score from 0 to 1, ties at their mean. For `optimal`
+    it is 0.2 plus 0.8 times `apart` over its mean; `apart` is the expected distance of people from
+    the judge (root mean square), and ValueError is raised without it. Otherwise every size is 1.
+    """
     if by == "score":
         return [0.5 + rank for rank in _unit_ranks(scores)]
     if by == "optimal":
@@ -108,8 +118,13 @@ def expected_distances(
 
 
 def variance_saved(chances: Sequence[float], apart: Sequence[float]) -> float:
-    """Return the share of variance that a draw saves over a uniform one of the same size, if people
-    are as far from the judge as `apart` says: the variance is sum(apart^2 / probability)."""
+    """Return the share of variance that a draw saves over a uniform one of the same size.
+
+    The variance is taken as sum(apart^2 / probability), `apart` being how far people are from the
+    judge. It is negative for a draw worse than a uniform one, and 0 if every distance is 0.
+    Elements of probability 0 add nothing to the draw's own variance. Raise ZeroDivisionError for
+    empty sequences.
+    """
     even = math.fsum(chances) / len(chances)
     mine = math.fsum(a * a / p for a, p in zip(apart, chances, strict=True) if p > 0)
     theirs = math.fsum(a * a / even for a in apart)

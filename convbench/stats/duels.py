@@ -149,7 +149,8 @@ class Decision:
 
 
 def log_threshold(level: float = LEVEL) -> float:
-    """Return the log capital at which a side wins its bet: 2 / alpha, since there are two sides."""
+    """Return the natural log of 2 / alpha, alpha = 1 - level: the log capital at which a side wins
+    its bet."""
     return math.log(2 / (1 - level))
 
 
@@ -166,8 +167,11 @@ def anytime_decision(values: Iterable[float], level: float = LEVEL) -> Decision 
 
 
 def stopping_point(values: Iterable[float], level: float = LEVEL) -> tuple[int, int]:
-    """Return (number of groups after which one half is first ruled out, 1 or -1 for the side), or
-    (number of all groups, 0) if it never is."""
+    """Return (number of groups after which one half is first ruled out, side).
+
+    The side is 1 if the values are above one half, -1 if below. If one half is never ruled out,
+    return (number of all groups, 0). Raise ValueError for a value outside 0 to 1.
+    """
     play, count = BettingProcess(), 0
     for count, value in enumerate(values, 1):
         play.add_value(value)
@@ -271,10 +275,13 @@ def rank_policies(
     times: int = TIMES,
     level: float = LEVEL,
 ) -> Ranking | None:
-    """Return the strengths of `policies` policies; None if they are not finite: policies that are
-    not connected by duels, one that won or lost every duel, lengths that never differ.
+    """Return the strengths of `policies` policies in log odds against the first of them.
 
-    The bootstrap is seeded by `seed`: the same duels give the same intervals.
+    Return None for fewer than two policies, without duels, or if a strength is not finite: policies
+    not connected by duels, one that won or lost every duel, or with `length` lengths that never
+    differ. Intervals are None with fewer than three groups, or if over 2% of the `times` bootstrap
+    samples have no finite strengths. The bootstrap is seeded by `seed`: the same duels give the
+    same intervals.
     """
     import numpy as np
 

@@ -23,7 +23,8 @@ TINY = 1e-300
 
 
 def t_two_sided(t: float, df: float) -> float:
-    """Return P(|T| >= |t|) for Student's t with `df` degrees of freedom.
+    """Return P(|T| >= |t|) for Student's t with `df` degrees of freedom; 0 for an infinite or NaN
+    t.
 
     It is I_x(df/2, 1/2) at x = df / (df + t^2), the regularised incomplete beta function.
     """
@@ -116,8 +117,10 @@ class Estimate:
 
     @property
     def p(self) -> float | None:
-        """Two-sided p of the hypothesis that the mean is 0; None without a standard error, or if
-        mean and error are both 0."""
+        """Two-sided p of the hypothesis that the mean is 0; 0 if only the error is 0.
+
+        None without a standard error, or if mean and error are both 0.
+        """
         if self.error is None or (self.error == 0 and self.mean == 0):
             return None
         return t_two_sided(self.mean / self.error if self.error else math.inf, self.df)
@@ -132,8 +135,12 @@ def interval_side(span: tuple[float, float] | None, of: float = 0.0) -> int:
 def estimate_mean(
     pairs: Iterable[tuple[Hashable, float]], kind: ErrorKind = "clustered"
 ) -> Estimate | None:
-    """Return the mean of (group, value) pairs with its error, whatever their order; None without
-    pairs."""
+    """Return the mean of (group, value) pairs with its standard error; None without pairs.
+
+    The error is clustered by group with groups - 1 degrees of freedom, or for `naive` that of
+    independent values with n - 1. It is None below 1 degree of freedom, and exactly 0 if it is only
+    rounding. The order of the pairs does not matter.
+    """
     units, values = array("q"), array("d")
     for group, value in pairs:
         units.append(hash(group))
@@ -154,8 +161,11 @@ def estimate_mean(
 
 
 def estimate_of_groups(mean: float, n: int, groups: int, squares: float) -> Estimate:
-    """Return the clustered estimate from sums: `squares` is the sum over groups of the squared sum
-    of deviations from the mean, sum_g e_g^2."""
+    """Return the clustered estimate from sums; its error is None with fewer than two groups.
+
+    `squares` is the sum over groups of the squared sum of deviations from the mean, sum_g e_g^2;
+    `n` counts the values.
+    """
     df = groups - 1
     if df < 1:
         return Estimate(mean, None, n, groups, df)
@@ -190,8 +200,12 @@ def _group_sums(units: array[int], values: array[float], mean: float) -> list[fl
 
 
 def estimate_at_size(estimate: Estimate | None, n: int) -> Estimate | None:
-    """Return the estimate with the naive error that n conversations of the same mean and variance
-    would have; unchanged if it has no error or is over at most n."""
+    """Return the estimate with the error that `n` conversations of the same variance would have.
+
+    The error is multiplied by sqrt(estimate.n / n) and the degrees of freedom are n - 1; mean, `n`
+    and `groups` stay those of the estimate. It is returned unchanged if it is None, has no error,
+    or is over at most `n` conversations.
+    """
     if estimate is None or estimate.error is None or estimate.n <= n:
         return estimate
     return replace(estimate, error=estimate.error * math.sqrt(estimate.n / n), df=n - 1)
@@ -210,7 +224,7 @@ class McNemar:
 
     @property
     def p(self) -> float:
-        """Exact two-sided p of a sign test on the discordant pairs."""
+        """Exact two-sided p of a sign test on the discordant pairs; 1 without any."""
         return sign_test(self.only_first, self.only_second)
 
 
@@ -240,8 +254,11 @@ def holm_adjusted(p: Sequence[float | None]) -> list[float | None]:
 
 
 def share_interval(estimate: Estimate) -> tuple[float, float] | None:
-    """Return the 95% interval of a mean of zeros and ones, on the logit scale; None without a
-    standard error."""
+    """Return the 95% interval of a mean of zeros and ones, on the logit scale, within 0 to 1.
+
+    With an error of 0, or a mean of 0 or 1, return (0, e), or (1 - e, 1) for a mean above one half,
+    with e = t^2 / (groups + t^2). Return None without a standard error.
+    """
     if estimate.error is None:
         return None
     p, t = estimate.mean, t_critical(estimate.df, LEVEL)
@@ -279,8 +296,12 @@ class ConstantAnswer:
 def constant_answer(
     verdicts: Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]],
 ) -> ConstantAnswer | None:
-    """Return the best constants over tasks, from (task, scores, details) of verdicts; None if no
-    verdict has the scores of constants. Each task counts once."""
+    """Return the best constants over tasks, from (task, scores, details) of verdicts.
+
+    Only verdicts with the score `constant` and a mapping `constants` in their details count, and of
+    each task only the first. `constants` maps a constant to its score on the task. Return None if
+    no verdict counts.
+    """
     best: dict[str, float] = {}
     totals: dict[str, float] = {"None": 0.0}
     for task, scores, details in verdicts:
@@ -305,8 +326,9 @@ def jackknife(
 ) -> Estimate | None:
     """Return a statistic of the summed (group, moments) with its jackknife error over groups.
 
-    None if the statistic of all groups is None. The error is None with fewer than three groups, or
-    if the statistic is None when some group is left out.
+    `n` counts rows; the degrees of freedom are groups - 1. Return None without rows, or if the
+    statistic of all groups is None. The error is None with fewer than three groups, or if the
+    statistic is None when some group is left out.
     """
     sums: dict[Hashable, list[float]] = {}
     count = 0

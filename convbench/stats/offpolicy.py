@@ -57,7 +57,8 @@ class PolicyValue:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95% interval; None without a standard error."""
+        """The 95% interval (low, high); None without a standard error, or below 1 degree of
+        freedom."""
         if self.error is None or self.df < 1:
             return None
         margin = t_critical(self.df, LEVEL) * self.error
@@ -106,20 +107,33 @@ class LogOverlap:
 
 
 def importance_weights(draws: Sequence[LoggedReward]) -> list[float]:
-    """Return the importance weights divided by the largest; no estimate depends on their scale."""
+    """Return each draw's importance weight divided by the largest, in order: 0 to 1, the largest
+    being 1.
+
+    No estimate depends on their scale. Raise ValueError without draws.
+    """
     most = max(draw.log_ratio for draw in draws)
     return [math.exp(draw.log_ratio - most) for draw in draws]
 
 
 def snips_value(draws: Sequence[LoggedReward]) -> PolicyValue:
-    """Return the self-normalised estimate of the policy's mean reward."""
+    """Return the self-normalised (SNIPS) estimate of the policy's mean reward.
+
+    The error is clustered by question, None for a single question; the degrees of freedom are the
+    effective number of questions minus 1. Raise ValueError without draws.
+    """
     return _weighted_value(
         [(d.group, w, d.reward) for d, w in zip(draws, importance_weights(draws), strict=True)]
     )
 
 
 def value_gain(draws: Sequence[LoggedReward]) -> PolicyValue:
-    """Return the policy's SNIPS value minus the mean reward of the log."""
+    """Return the policy's SNIPS value minus the mean reward of the log, with the error of the
+    difference.
+
+    The error is clustered by question, None for a single question; the degrees of freedom are those
+    of the SNIPS value. Raise ValueError without draws.
+    """
     value, n = snips_value(draws), len(draws)
     own = math.fsum(draw.reward for draw in draws) / n
     w = importance_weights(draws)
@@ -139,12 +153,13 @@ def value_gain(draws: Sequence[LoggedReward]) -> PolicyValue:
 def doubly_robust(
     draws: Sequence[LoggedReward], sampled: Sequence[tuple[str, float]] = ()
 ) -> PolicyValue:
-    """Return the doubly robust estimate.
+    """Return the doubly robust estimate of the policy's mean reward.
 
     `sampled` are (question, prediction) of the policy's own conversations; their mean is the direct
-    part, and every draw then needs its prediction. Without `sampled` the prediction of a draw is
-    the mean reward of its question's other draws (of all others, if it is the only one), which is
-    the same under both policies.
+    part, and a draw without a prediction then counts as predicted 0. Without `sampled` the
+    prediction of a draw is the mean reward of its question's other draws (of all others, if it is
+    the only one), which is the same under both policies. The error is None for a single question.
+    Raise ValueError without draws.
     """
     w = importance_weights(draws)
     total = math.fsum(w)
@@ -166,8 +181,11 @@ def doubly_robust(
 
 
 def leave_one_out_means(draws: Sequence[LoggedReward]) -> list[float]:
-    """Return for each draw the mean reward of the other draws of its question; of all other draws
-    if it is the only one."""
+    """Return for each draw, in order, the mean reward of the other draws of its question.
+
+    For the only draw of its question it is the mean of all other draws, and for a single draw its
+    own reward.
+    """
     sums: dict[str, tuple[float, int]] = {}
     for draw in draws:
         total, n = sums.get(draw.group, (0.0, 0))
@@ -192,7 +210,7 @@ def direct_value(sampled: Iterable[tuple[str, float]]) -> PolicyValue | None:
 
 
 def measure_overlap(draws: Sequence[LoggedReward]) -> LogOverlap:
-    """Return the diagnostics of the importance weights of a log."""
+    """Return the diagnostics of a log's importance weights. Raise ValueError without draws."""
     w = importance_weights(draws)
     total, n = math.fsum(w), len(draws)
     sums = _group_sums((d.group, weight) for d, weight in zip(draws, w, strict=True))

@@ -29,8 +29,9 @@ class Ratio:
 def ratio_of_means(values: Iterable[tuple[str, float, float]]) -> Ratio | None:
     """Return mean(upper) / mean(lower) of (group, upper, lower) values; None without values.
 
-    Fieller (1954): the interval holds each r for which mean(upper) - r mean(lower) does not differ
-    from 0 by Student's t over groups, with clustered variances.
+    Fieller (1954): the 95% interval holds each r for which mean(upper) - r mean(lower) does not
+    differ from 0 by Student's t over groups, with clustered variances. It is None with fewer than
+    two groups, or if it is unbounded. `value` is None if the lower mean is 0.
     """
     rows = list(values)
     if not rows:
@@ -97,8 +98,11 @@ class CorrectedMean:
 
     @property
     def labels_saved(self) -> float | None:
-        """How many more labels the labels alone would need for an interval as narrow; None without
-        both errors."""
+        """How many more labels the labels alone would need for an interval as narrow; negative if
+        fewer.
+
+        None if the labels alone have no standard error, or if that of the corrected mean is 0.
+        """
         mine, alone = self.estimate.error, self.people.error
         if not mine or alone is None:
             return None
@@ -106,7 +110,7 @@ class CorrectedMean:
 
     @property
     def has_few_labels(self) -> bool:
-        """Whether there are fewer labels than FEW, so that the interval is too narrow."""
+        """Whether there are fewer than 40 labels (FEW), so that the interval is too narrow."""
         return self.estimate.n < FEW
 
 
@@ -139,7 +143,11 @@ def corrected_mean(units: Iterable[ScoredUnit]) -> CorrectedMean | None:
 
 
 def weighted_mean(units: Sequence[ScoredUnit]) -> Estimate:
-    """Return the weighted mean of the labels alone. Raises ValueError without a label."""
+    """Return the weighted mean of the labels; units without one are ignored.
+
+    `n` counts labels and `groups` their groups; the error is None with a single group. Raise
+    ValueError without a label.
+    """
     terms = _PolicyTerms.of_units(units, least=1)
     if terms is None:
         raise ValueError("found no label; expected some")
@@ -150,11 +158,11 @@ def weighted_mean(units: Sequence[ScoredUnit]) -> Estimate:
 def corrected_difference(
     first: Iterable[ScoredUnit], second: Iterable[ScoredUnit], *, tuned: bool = True
 ) -> Estimate | None:
-    """Return the corrected mean of the second policy minus that of the first; None if either has
-    labels of fewer than three groups.
+    """Return the corrected mean of the second policy minus that of the first.
 
-    Degrees of freedom are those of the policy with fewer labelled groups. Without `tuned` the
-    labels are used alone.
+    `n` counts the labels of both; `groups` and the degrees of freedom are the smaller of the two.
+    Without `tuned` the labels are used alone. Return None if either policy has labels in fewer than
+    three groups.
     """
     first_terms, second_terms = (
         _PolicyTerms.of_units(list(first)),
@@ -323,9 +331,11 @@ def check_transport(
 ) -> TransportResult:
     """Return whether the judge's bias on the labelled policy holds for the other policy too.
 
-    `scale` is the width of the judge's scale, `margin` the largest share of it that counts as
-    equal. FAIL if the biases differ, or if the other has too few labels and its scores lie beyond
-    the labelled ones; UNKNOWN if there are too few labels to decide.
+    `scale` is the width of the judge's scale; `margin` times it is the largest difference that
+    counts as equal. PASS if the 95% interval of the difference lies within it; FAIL if the interval
+    exceeds it and excludes 0. With fewer than 10 labels of the first policy UNKNOWN; with fewer
+    than 10, or three groups, of the other one FAIL if over 5% of its scores lie beyond the labelled
+    ones, else UNKNOWN.
     """
     gold, probe = [u for u in labelled if u.is_labelled], [u for u in other if u.is_labelled]
     apart = corrected_difference(_bias_units(gold), _bias_units(probe), tuned=False)
@@ -365,7 +375,7 @@ def _untested_result(
 
 
 def have_enough_labels(first: Sequence[ScoredUnit], second: Sequence[ScoredUnit]) -> bool:
-    """Return whether both policies have at least FEW labels, to be corrected each by its own."""
+    """Return whether both policies have 40 labels (FEW), to be corrected each by its own."""
     return min(sum(u.is_labelled for u in units) for units in (first, second)) >= FEW
 
 

@@ -186,5 +186,7 @@ def test_errors_name_what_there_is(tmp_path: Path) -> None:
         run_query("SELECT * FROM nope", [run])
     with pytest.raises(QueryError, match=r"rewrd.*verdicts\(conversation_id, judge"):
         run_query("SELECT rewrd FROM verdicts", [run])
+    with pytest.raises(QueryError, match=r"avg\(BOOLEAN\).*e\.g\. avg\(correct::int\)$"):
+        run_query("select avg(correct) from conversations", [run])
     with pytest.raises(QueryError, match="not valid SQL: syntax error"):
         run_query("SELEC 1", [run])

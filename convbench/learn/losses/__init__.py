@@ -69,14 +69,18 @@ def describe_loss(settings: Loss) -> str:
 
 
 def objective_names() -> list[str]:
-    """Return the names of the shipped objectives."""
+    """Return the names of the shipped objectives in alphabetical order, with hyphens (`a-lol`)."""
     files = Path(__file__).parent.glob("[a-z]*.py")
     return sorted(file.stem.replace("_", "-") for file in files if file.stem not in HELPERS)
 
 
 def load_objective(settings: Loss) -> Objective:
-    """Return the named objective. Raises SpecError if there is none, or if a field is set that it
-    does not use."""
+    """Return the objective that `loss.name` names: a shipped one, or a path to a `.py` file, which
+    is run.
+
+    Raise SpecError if there is none, if the file has no function `loss`, or if a field is set that
+    the objective does not use.
+    """
     module = _load_module(settings.name)
     if not callable(getattr(module, "loss", None)):
         raise SpecError(f"loss.name {settings.name!r}: found no function `loss(seen, settings)`")

@@ -19,11 +19,14 @@ FIELDS = ("low", "high")
 
 
 def needs_pi_0(settings: Loss) -> bool:
-    """Return whether log pi_0 of the logged tokens is needed."""
+    """Return True: log pi_0 of the logged tokens is needed."""
     return True
 
 
 def loss(seen: TokenBatch, settings: Loss) -> Any:
-    """Return -A clip(rho) log pi of every token."""
+    """Return -A clip(rho) log pi of every token, shape (rows, tokens - 1); A is the row's weight.
+
+    The row's ratio rho has no gradient. The loss is 0 where masked.
+    """
     rho = seen.ratios("sequence").detach().clamp(1 - settings.low, 1 + settings.high)
     return -seen.weight[:, None].to(rho.dtype) * rho * seen.log_probs

@@ -11,12 +11,14 @@ EXACT = ("kl", "forward-kl")
 
 
 def needs_base(settings: Loss) -> bool:
-    """Return whether log pi of the logged tokens under the base is needed."""
+    """Return True for anchor `k3` of a weight above 0, which needs the base's log pi of the logged
+    tokens."""
     return settings.has_anchor and settings.anchor == "k3"
 
 
 def needs_model(settings: Loss) -> bool:
-    """Return whether the base model is needed during training."""
+    """Return True for anchor `kl` or `forward-kl` of a weight above 0, which needs the base during
+    training."""
     return settings.has_anchor and settings.anchor in EXACT
 
 
@@ -37,8 +39,10 @@ def anchor_penalty(kind: str, log_probs: Any, base: Any) -> Any:
 
 
 def kl_divergence(kind: str, logits: Any, base: Any) -> Any:
-    """Return the KL divergence at every token from logits of shape (rows, tokens - 1, vocabulary):
-    `kl` KL(pi || base) = sum_v pi log(pi / base), `forward-kl` KL(base || pi)."""
+    """Return the KL divergence at every token, in nats, from logits of shape (..., vocabulary).
+
+    For `kl` it is KL(pi || base) = sum_v pi log(pi / base), for any other kind KL(base || pi).
+    """
     policy, reference = logits.log_softmax(-1), base.log_softmax(-1)
     first, second = (policy, reference) if kind == "kl" else (reference, policy)
     return (first.exp() * (first - second)).sum(-1)

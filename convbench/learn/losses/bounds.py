@@ -13,15 +13,24 @@ NEAR = -1e-6
 
 
 def unlikelihood_bound(seen: TokenBatch, settings: Loss) -> Any:
-    """Return -log(1 - pi) of every token, Welleck et al. (2020), equation (2). Its gradient goes to
-    0 with pi, and is pi / (1 - pi) times that of log pi, large if pi is near 1."""
+    """Return -log(1 - pi) of every token, shape (rows, tokens - 1), 0 where masked; Welleck et al.
+
+    (2020), equation (2).
+
+    Its gradient goes to 0 with pi, and is pi / (1 - pi) times that of log pi, large if pi is near
+    1.
+    """
     likely = seen.log_probs.masked_fill(~seen.mask, -1.0).clamp(max=NEAR)
     return -(-likely.expm1()).log() * seen.mask
 
 
 def floor_bound(seen: TokenBatch, settings: Loss) -> Any:
-    """Return max(log pi, log pi_0 - floor) of every token: no gradient once a token is that far
-    below the logging policy. With an infinite floor it is log pi."""
+    """Return max(log pi, log pi_0 - floor) of every token, shape (rows, tokens - 1), 0 where
+    masked.
+
+    There is no gradient once a token is that far below the logging policy. With an infinite floor
+    it is log pi.
+    """
     return seen.log_probs.maximum(seen.pi_0 - settings.floor) * seen.mask
 
 

@@ -16,12 +16,15 @@ FIELDS = ("negative", "floor", "ratio")
 
 
 def needs_pi_0(settings: Loss) -> bool:
-    """Return whether log pi_0 of the logged tokens is needed."""
+    """Return True if `negative` is `floor` or `taper`, which need log pi_0 of the logged tokens."""
     return settings.negative in ("floor", "taper")
 
 
 def loss(seen: TokenBatch, settings: Loss) -> Any:
-    """Return -w log pi of every token; |w| times the bound if w < 0 and a bound is set."""
+    """Return -w log pi of every token, shape (rows, tokens - 1), 0 where masked.
+
+    In rows with w < 0 it is |w| times the bound that `negative` names, unless that is `full`.
+    """
     weight = seen.weight[:, None].to(seen.log_probs.dtype)
     unbounded = -weight * seen.log_probs
     if settings.negative == "full":

@@ -18,12 +18,13 @@ FIELDS = ("low", "high")
 
 
 def needs_pi_0(settings: Loss) -> bool:
-    """Return whether log pi_0 of the logged tokens is needed."""
+    """Return True: log pi_0 of the logged tokens is needed."""
     return True
 
 
 def loss(seen: TokenBatch, settings: Loss) -> Any:
-    """Return the clipped surrogate of every token; 0 where masked."""
+    """Return -min(rho w, clip(rho, 1 - low, 1 + high) w) of every token, shape (rows, tokens - 1),
+    0 where masked."""
     rho = seen.ratios("token")
     weight = seen.weight[:, None].to(rho.dtype)
     clipped = rho.clamp(1 - settings.low, 1 + settings.high)

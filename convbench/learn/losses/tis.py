@@ -18,11 +18,14 @@ FIELDS = ("ratio", "most")
 
 
 def needs_pi_0(settings: Loss) -> bool:
-    """Return whether log pi_0 of the logged tokens is needed."""
+    """Return True: log pi_0 of the logged tokens is needed."""
     return True
 
 
 def loss(seen: TokenBatch, settings: Loss) -> Any:
-    """Return -w min(rho, most) log pi of every token."""
+    """Return -w min(rho, most) log pi of every token, shape (rows, tokens - 1); 0 where masked.
+
+    The ratio rho, of the token or of the row by `ratio`, has no gradient.
+    """
     rho = seen.ratios(settings.ratio).detach().clamp(max=settings.most)
     return -seen.weight[:, None].to(rho.dtype) * rho * seen.log_probs

@@ -82,7 +82,11 @@ def _sampled_ids(selection: Selection, settings: SweetArgs) -> set[str]:
 def missing_candidates(
     selection: Selection, settings: SweetArgs, file: Path
 ) -> list[MissingCandidate]:
-    """Return the candidates that the file does not hold yet."""
+    """Return (conversation, turn, rounds of tools before it, number from 0) of every candidate that
+    the file does not hold yet.
+
+    All are missing if the file does not exist.
+    """
     on_disk = {(*reply_key(row), row["candidate"]) for row in read_candidates(file)}
     return [
         (item, turn, before, number)
@@ -124,8 +128,11 @@ def sample_candidates(
     calls: CallOptions,
     runner: ShardRunner | None = None,
 ) -> None:
-    """Write the missing candidates of every turn to the file. With shards they are sampled in a
-    folder of the run and then gathered. Raises TrainError if some failed."""
+    """Append the missing candidates of every turn to the file; nothing is done if there are none.
+
+    With shards they are sampled in a folder of the run and then gathered. Raise what stopped it
+    early, or TrainError if some failed or are missing; the same call then resumes.
+    """
     jobs = [
         (
             item.conversation,
@@ -219,16 +226,22 @@ def _starting_model(run: Run, recipe: Recipe) -> str:
 
 
 def reply_key(row: Mapping[str, Any]) -> ReplyKey:
-    """Return the key of the logged reply that a candidate is an alternative to."""
+    """Return the key of the logged reply that a candidate is an alternative to: (conversation_id,
+    turn, rounds of tools before it)."""
     return row["conversation_id"], row["turn"], row.get("rounds", 0)
 
 
 def reply_of(row: Mapping[str, Any]) -> Answer:
-    """Return a candidate's reply."""
+    """Return a candidate's reply, its text and calls, without reasoning."""
     calls = tuple(ToolCall.model_validate(call) for call in row.get("calls", ()))
     return Answer(row["text"], row["cut"], calls=calls)
 
 
 def read_candidates(file: Path) -> Iterator[dict[str, Any]]:
-    """Return the candidates in a file, none if it does not exist."""
+    """Return an iterator over the candidates in a file, as dicts; it is empty if the file does not
+    exist.
+
+    Keys are `conversation_id`, `turn`, `candidate` (number), `text` and `cut`, and, where there are
+    any, `rounds` (of tools before it) and `calls`.
+    """
     return candidate_rows(file)

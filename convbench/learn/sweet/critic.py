@@ -213,7 +213,11 @@ class CriticTrainer(Trainer):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
     ) -> Any:
         """Return the mean loss of the pairs, plus `critic_nll` times the chosen turns' mean token
-        NLL."""
+        NLL.
+
+        With `return_outputs` return (loss, {"advantages": the sum of each trajectory}), the better
+        ones first. `reference` is removed from `inputs`.
+        """
         reference = inputs.pop("reference")
         log_probs = turn_log_probs(model, inputs, mean=self.settings.normalize)
         sums = sum_advantages(log_probs, reference, inputs["owner"])
@@ -258,9 +262,13 @@ def score_turns(
     bf16: bool = False,
     tokens: int = BUDGET,
 ) -> list[torch.Tensor]:
-    """Return log pi of the turns of each trajectory, without gradients; `bf16`: under autocast,
-    as the training computes them. Batches hold at most `tokens` positions, padding counted, or one
-    trajectory; the longest come first, so that memory runs out at once or not at all."""
+    """Return log pi of the turns of each trajectory, in the order of `rows`, as tensors on the CPU,
+    without gradients.
+
+    `bf16`: under autocast, as the training computes them. Batches hold at most `tokens` positions,
+    padding counted, or one trajectory; the longest come first, so that memory runs out at once or
+    not at all. The model's training mode is restored.
+    """
     by_index: dict[int, torch.Tensor] = {}
     model_device = next(model.parameters()).device
     training = model.training
@@ -345,8 +353,11 @@ def centred_advantages(
 
 
 def budget_batches(rows: Sequence[Sequence[CriticRow]], tokens: int) -> Iterator[list[int]]:
-    """Yield batches of indices of trajectories, the longest first, of at most `tokens` positions
-    (rows times the longest of them)."""
+    """Yield batches of indices of trajectories, the longest first, of at most `tokens` positions,
+    or one trajectory.
+
+    Positions are rows times the longest row.
+    """
     longest = [max((len(row.ids) for row in each), default=0) for each in rows]
     batch: list[int] = []
     for index in sorted(range(len(rows)), key=lambda i: -longest[i]):
@@ -372,8 +383,11 @@ class CriticData:
 
     @classmethod
     def from_pairs(cls, job: Job, trajectories: TrajectoryPairs, settings: SweetArgs) -> CriticData:
-        """Return the tokenised pairs: to train on, and held out. Raises TrainError if the limit on
-        length leaves none to train on."""
+        """Return the tokenised pairs, to train on and held out; each trajectory's rows come once.
+
+        Pairs with a row longer than the job's limit are left out and counted in `dropped`. Raise
+        TrainError if none is left to train on.
+        """
         table, places = cls(), dict[str, int]()
 
         def row_index(item: LoggedConversation) -> int:
@@ -396,12 +410,13 @@ class CriticData:
         return table
 
     def longest_row(self, pair: tuple[int, int]) -> int:
-        """Return the length of a pair's longest row in tokens."""
+        """Return the tokens of the longest row of both trajectories of a pair of indices."""
         return max(len(row.ids) for i in pair for row in self.rows[i])
 
 
 def fit(job: Job, trajectories: TrajectoryPairs) -> None:
-    """Train the recipe's model as the critic (with nothing hidden, as the policy) and save it."""
+    """Train the recipe's model as the critic (with nothing hidden, as the policy) and save it in
+    the job's folder."""
     trainer, table = critic_trainer(job, trajectories)
     steps = StepCount(len(table.pairs), "pair of conversations", job.recipe.fit)
     fitting.run_training(trainer, job, steps)
@@ -415,9 +430,10 @@ def fit(job: Job, trajectories: TrajectoryPairs) -> None:
 
 
 def critic_trainer(job: Job, trajectories: TrajectoryPairs) -> tuple[CriticTrainer, CriticData]:
-    """Return (the critic's trainer, the rows it trains on).
+    """Return (the critic's trainer with the model loaded, the rows it trains on).
 
-    The reference's values are computed with the starting model before a launcher shards it.
+    The reference's values are computed with the starting model before a launcher shards it. Raise
+    TrainError for a quantized base, or if the limit on length leaves no pair.
     """
     check_unquantized(job)
     lora = job.recipe.lora
@@ -454,8 +470,12 @@ def critic_trainer(job: Job, trajectories: TrajectoryPairs) -> tuple[CriticTrain
 
 
 def held_out_figures(trainer: CriticTrainer, table: CriticData) -> dict[str, Any]:
-    """Return the figures on held-out tasks for `training.json`: pairs, pair accuracy, and the
-    advantages of three trajectories."""
+    """Return the figures on held-out tasks for `training.json`.
+
+    Keys are `pairs`, `accuracy` (share of pairs whose better side has the larger sum) and
+    `advantages`: of three conversations, by id, the advantage of each turn. Without held-out pairs
+    it is {"pairs": 0}.
+    """
     if not table.held:
         return {"pairs": 0}
     places = list(dict.fromkeys(index for pair in table.held for index in pair))

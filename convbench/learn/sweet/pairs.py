@@ -172,8 +172,11 @@ def _task_pairs(
 
 
 def check_base(job: Job) -> None:
-    """Raise TrainError if the base's weights are not those that the critic was trained from: the
-    reference of stage 2 is the same model (equation (4))."""
+    """Raise TrainError without a finished critic in the job's folder, or if the base's weights are
+    not those that it was trained from.
+
+    The reference of stage 2 is the same model (equation (4)).
+    """
     critic = job.folder / CRITIC
     trained = Checkpoint(critic)
     if not trained.is_finished:
@@ -219,7 +222,8 @@ def hidden_text(item: LoggedConversation, settings: SweetArgs) -> str:
 
 
 def with_hidden_text(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """Return the messages with the text put before the content of the first user message."""
+    """Return the messages with the text put before the content of the first user message; unchanged
+    without text or such a message."""
     out = list(seen)
     for index, message in enumerate(out):
         if text and message["role"] == "user":
@@ -243,7 +247,11 @@ def critic_rows(
 def rows_by_turn(
     turns: Sequence[PromptedReply], chat: ChatTokens, day: str = ""
 ) -> list[CriticRow]:
-    """Return the rows of replies, with the stretches of policy tokens numbered by turn."""
+    """Return the rows of replies, with the stretches of policy tokens numbered from 0 through all
+    rows.
+
+    A stretch is one turn, unless the template runs turns together. Other tokens have -1.
+    """
     numbered = []
     number = -1
     for tokens in chat.token_rows(turns, day):
@@ -272,7 +280,12 @@ class Candidate:
 def ranked_pairs(
     candidates: Sequence[Candidate], count: int, rng: random.Random
 ) -> list[tuple[Candidate, Candidate]]:
-    """Return `count` pairs: one drawn from the upper half by advantage, one from the lower."""
+    """Return `count` pairs (better, worse): one drawn from the upper half by advantage, one from
+    the lower.
+
+    A pair may come twice, and the middle one of an odd number is in neither half. Raise IndexError
+    for fewer than two candidates.
+    """
     order = sorted(candidates, key=lambda c: -c.advantage)
     half = len(order) // 2
     upper, lower = order[:half], order[len(order) - half :]

@@ -117,8 +117,11 @@ def candidate_advantages(
     candidates: Sequence[Mapping[str, Any]],
     settings: SweetArgs,
 ) -> list[float]:
-    """Return the advantage of every candidate: equation (3) with the trained critic; equal texts
-    of one turn are scored once."""
+    """Return the advantage of every candidate, in order: equation (3) with the trained critic.
+
+    Equal contents of one turn are scored once. With `servers` they are scored there, else by models
+    loaded here. Raise TrainError if the servers cannot be used.
+    """
     protocol = job.run.manifest.protocol
     places: dict[str, int] = {}
     hidden_flags = (True, settings.informed_reference)

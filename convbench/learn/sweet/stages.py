@@ -94,7 +94,8 @@ class SweetPreparation:
         yield from self.memory_lines()
 
     def memory_lines(self) -> Iterator[str]:
-        """Yield lines on the critic's peak memory, if the model's shape is known."""
+        """Yield lines on the critic's peak memory in GB, of scoring and of stage 1; one line if the
+        model's shape is unknown."""
         shape = shape_of(self.job.model)
         if shape is None:
             yield f"peak memory: unknown, {self.job.model} has no known shape"
@@ -168,7 +169,11 @@ class SweetPreparation:
         return with_accumulation(recipe, self.context.launch.process_count)
 
     def do_work(self) -> list[str]:
-        """Train the critic, sample the candidates, rank them; return no notes."""
+        """Train the critic, sample the candidates and rank them, as far as that is not done; return
+        an empty list.
+
+        Results are written to the job's folder. Raise ConvbenchError if a stage fails.
+        """
         job = self.job
         write_recipe(job)
         critic = Job(self.critic_recipe(), job.folder / CRITIC)
@@ -189,7 +194,8 @@ class SweetPreparation:
         return []
 
     def result_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield (label, line) on the critic's scores of held-out conversations."""
+        """Yield (label, line) on the critic's scores of held-out conversations; the label is
+        `critic` for the first line, else ""."""
         for number, line in enumerate(credit_lines(self.job.folder / CRITIC, self.selection)):
             yield "critic" if number == 0 else "", line
 
@@ -220,14 +226,19 @@ def credit_lines(critic: Path, selection: Selection) -> Iterator[str]:
 
 
 def critic_recipe(recipe: Recipe, settings: SweetArgs) -> Recipe:
-    """Return stage 1's recipe: the same, with the critic's trainer and its own `fit` values."""
+    """Return stage 1's recipe: the same, named NAME-critic, with the critic's trainer and its own
+    `fit` values.
+
+    Raise pydantic's ValidationError for invalid ones.
+    """
     fit = recipe.fit.model_validate({**recipe.fit.model_dump(), **settings.critic})
     name = f"{recipe.name}-critic"
     return recipe.model_copy(update={"name": name, "trainer": CRITIC_TRAINER, "fit": fit})
 
 
 def rank_candidates(job: Job, selection: Selection, settings: SweetArgs) -> None:
-    """Write `ranked.jsonl`, every candidate with the critic's advantage, unless it exists."""
+    """Write `ranked.jsonl`, every candidate of the selection with the critic's `advantage`, unless
+    it exists."""
     file = job.folder / RANKED
     if file.exists():
         return

@@ -15,7 +15,12 @@ COUNTS = {"train": 12, "test": 8}
 def load(
     *, seed: int, train: int = COUNTS["train"], test: int = COUNTS["test"]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of tasks whose rules are pairs, drawn by the seed."""
+    """Yield rows of tasks whose rules are pairs, drawn by the seed: first the train tasks, then the
+    test tasks.
+
+    Keys are `id`, `split`, `question`, `demonstrations` (input and output grids), `tests` (input
+    grids), `outputs` (their hidden outputs), `shown` (the demonstrations as text) and `rule`.
+    """
     tasks = pair_tasks(seed, {"train": train, "test": test})
     for number, (split, task) in enumerate(tasks):
         pairs = {

@@ -77,7 +77,10 @@ def draw_task(
     shown: int = SHOWN,
     sides: Sequence[int] = SIDES,
 ) -> GridTask:
-    """Return a task of a rule with drawn grids."""
+    """Return a task of a rule: `shown` demonstrations and one test pair.
+
+    Input grids have one drawn size and cells of the given colours; `rng` is advanced.
+    """
     high, wide = rng.choice(sides), rng.choice(sides)
     grids = [
         tuple(tuple(rng.choice(colours) for _ in range(wide)) for _ in range(high))
@@ -88,7 +91,11 @@ def draw_task(
 
 
 def pair_tasks(seed: int, counts: dict[str, int]) -> Iterator[tuple[str, GridTask]]:
-    """Yield (split, task) with a pair of rules each; no two tasks have the same one."""
+    """Yield (split, task), split by split, each task with a pair of rules drawn by the seed.
+
+    No two tasks have the same rule: pairs that change a grid in the same way count as one. It does
+    not end if more tasks are asked for than there are such rules.
+    """
     rng = random.Random(f"grids {seed}")
     colours = tuple(range(N_COLOURS))
     seen: set[Grid] = set()

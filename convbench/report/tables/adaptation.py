@@ -55,9 +55,14 @@ WORDS: Mapping[Measure, TableWords] = {"adaptations": TAUGHT, "solutions": SOLVE
 
 
 def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Values]:
-    """Return (group, accuracy) pairs by what was trained on: nothing; the passage alone, the best
-    known settings and the control (if `train seal` measured them); Base's edits; then every other
-    policy's, named by `taught_by`. Empty if the judge measures no adaptations."""
+    """Return (group, accuracy) pairs by what was trained on; empty if the judge is None or measures
+    no adaptations.
+
+    The keys, in this order and only if they have values, are nothing, the passage alone, the best
+    known settings and the control (as `train seal` wrote them), Base's untrained edits, and the
+    other policies' by `taught_by`. "Nothing" has one pair for each group. Raise RunError if
+    `seal.json` is malformed.
+    """
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in WORDS:
         return {}
@@ -80,7 +85,8 @@ def taught_by(policy: Policy) -> str:
 
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of a section's adaptations; None if the judge measures none."""
+    """Return the table of what a section's self-edits teach; None if the judge is None, measures no
+    adaptations, or scored none."""
     accuracies, spec = adaptation_accuracies(section, judge), judge_spec(section.policies, judge)
     if not accuracies or spec is None:
         return None
@@ -90,8 +96,12 @@ def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Ta
 def taught_table(
     accuracies: Mapping[str, Values], kind: ErrorKind = "clustered", words: TableWords | None = None
 ) -> Table:
-    """Return the table of accuracies by what was trained on, with intervals and differences to
-    untrained edits, paired by passage."""
+    """Return the table of accuracies, a row for each key: mean, 95% interval, difference to
+    untrained edits paired by passage, and counts.
+
+    Without untrained edits the differences are `-`. Without `words` they are those for few-shot
+    tasks if the best known settings are among the keys.
+    """
     words = words or (SOLVED if ORACLE in accuracies else TAUGHT)
     below = _by_passage(accuracies.get(UNTRAINED, []))
     rows = []
@@ -145,8 +155,12 @@ def _paired_change(values: Values, below: Mapping[str, float]) -> Estimate | Non
 
 
 def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of what several kinds of self-edits (protocols) teach: for untrained edits
-    and each learner, with differences to the first kind paired by passage. None for one kind."""
+    """Return the table that compares kinds of self-edits (the sections' protocols), a row for each
+    learner and kind.
+
+    Differences to the first kind are paired by passage. Accuracies with no edits or the passage
+    alone are left out. None unless two protocols have adaptations.
+    """
     accuracies_by_kind = {
         section.protocol: adaptation_accuracies(section, judge) for section in sections
     }
@@ -297,14 +311,18 @@ def _by_passage(values: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def is_few_shot(section: Section, judge: str | None) -> bool:
-    """Return True if the judge measures few-shot self-edits."""
+    """Return True if the judge measures few-shot self-edits; False without a judge or its spec."""
     spec = judge_spec(section.policies, judge)
     return spec is not None and kind_of(spec).measures == "solutions"
 
 
 def choice_table(section: Section, judge: str | None) -> Table | None:
-    """Return the table of how often self-edits choose each tool, strategy, rate and number of
-    epochs, as shares of all edits of a policy; None if the judge measures no few-shot edits."""
+    """Return the table of how often each policy's self-edits choose each tool, strategy, learning
+    rate and number of epochs.
+
+    Cells are shares of all its edits, with the count in brackets. None if the judge measures no
+    few-shot edits or judged none.
+    """
     if judge is None or not is_few_shot(section, judge):
         return None
     counted = [(policy.name, _choice_counts(policy, judge)) for policy in section.policies]

@@ -46,8 +46,12 @@ SOLVED = {
 
 
 def reference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the published table for this protocol, with our methods above the paper's line of
-    that name and our other methods at the end; None if there is no table for the protocol."""
+    """Return another paper's table for this protocol with our methods in it; None if there is no
+    table for the protocol.
+
+    Our methods stand above the paper's line of that name, others at the end; values that we did not
+    measure are `-`.
+    """
     reference = reference_of(section.protocol, section.base.model if section.base else "")
     if reference is None:
         return None
