@@ -25,15 +25,20 @@ QUESTIONS = "examples"
 
 
 def task_id(measure: str, judge: str | None) -> str:
-    """Return the task id of a measure: `accuracy` or `reward-JUDGE`."""
+    """Return the task id of a measure: `accuracy`, or `reward-JUDGE` for any other measure with a
+    judge."""
     return "accuracy" if measure == "accuracy" or judge is None else f"reward-{judge}"
 
 
 def eval_yaml(
     manifest: RunManifest, judges: Sequence[str], rows: Mapping[str, Mapping[str, int]]
 ) -> str | None:
-    """Return the text of a dataset's `eval.yaml`: a task for each measure, on the questions of the
-    test split, else of the first split. None without questions or measures."""
+    """Return the text of a dataset's `eval.yaml`: a task `accuracy` if answers are choices, and a
+    task `reward-JUDGE` for each judge.
+
+    The tasks are on the questions of the test split, else of the first split. None without
+    questions or tasks.
+    """
     splits = rows.get(QUESTIONS, {})
     split = "test" if splits.get("test") else next(iter(splits), None)
     if split is None:
@@ -54,8 +59,11 @@ def eval_yaml(
 
 
 def results_yaml(results: EvaluationResults, datasets: Sequence[str]) -> str | None:
-    """Return the YAML of a checkpoint's results on the dataset that its questions were published
-    in; None if that is unknown or nothing was measured."""
+    """Return a YAML list with an entry for each measure of a checkpoint: dataset, task, value,
+    source and notes.
+
+    The dataset is the first of `datasets`. None without datasets or values.
+    """
     if not datasets or not results.values:
         return None
     entries: list[dict[str, Any]] = [

@@ -24,8 +24,11 @@ from convbench.stats.means import Estimate
 
 
 def prompts_section(manifest: RunManifest, judges: Mapping[str, JudgeSpec]) -> str:
-    """Return the section with every prompt template that was used; "" if there are none, as for
-    imported conversations."""
+    """Return the Markdown section with every prompt template of speakers, steps and judges, each as
+    a folded block.
+
+    "" if there are none, as for imported conversations that no judge scored.
+    """
     blocks = [*_speaker_blocks(manifest), *_step_blocks(manifest), *_judge_blocks(judges)]
     if not blocks:
         return ""
@@ -141,7 +144,12 @@ def dataset_card(
 
 
 def front_matter(manifest: RunManifest, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """Return the metadata that the Hub reads."""
+    """Return the metadata that the Hub reads: license, language, pretty_name, size_categories,
+    task_categories, tags and configs.
+
+    `source_datasets` is added if the questions come from the Hub. A config without rows is left
+    out.
+    """
     task = manifest.task
     total = sum(rows.get("conversations", {}).values())
     size = next((name for limit, name in SIZES if total < limit), "1M<n<10M")
@@ -403,7 +411,11 @@ def _add_costs(conversations: float | None, judging: float | None) -> float | No
 
 
 def model_terms(model: str) -> str:
-    """Return the address of a model's terms, as far as its name tells; `-` if it is no model."""
+    """Return the address of a model's terms, by a provider's word in its reference.
+
+    It is `-` for no model, a script or a rule, and "see the model's own card" for an unknown
+    provider.
+    """
     for word, address in TERMS.items():
         if word in model.lower():
             return address
@@ -446,7 +458,8 @@ def _licence_section(manifest: RunManifest) -> str:
 
 
 def citation_section(manifest: RunManifest) -> str:
-    """Return the section with the BibTeX of the source dataset and of convbench."""
+    """Return the Markdown section with the BibTeX of the source dataset, if it has one, and of
+    convbench."""
     blocks = [manifest.task.licence.citation] if manifest.task.licence.citation else []
     blocks.append(
         "@software{convbench,\n  title = {convbench: multi-turn conversations from build to "
@@ -457,7 +470,10 @@ def citation_section(manifest: RunManifest) -> str:
 
 
 def markdown_grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a Markdown table. Cells are put on one line and their bars escaped."""
+    """Return a Markdown table without a newline at its end.
+
+    In cells, white space becomes one blank and bars are escaped; other markup is kept.
+    """
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for row in rows:
         cells = (re.sub(r"(?<!\\)\|", r"\|", re.sub(r"\s+", " ", str(cell))) for cell in row)

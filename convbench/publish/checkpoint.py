@@ -38,9 +38,14 @@ from convbench.store.shape import read_object
 
 
 def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> EvaluationResults | None:
-    """Return the results of a checkpoint's evaluation in this run, compared with the run's own
-    policy on the same split; None if it was not evaluated. Raises RunError for a judge without
-    verdicts on it."""
+    """Return the results of a checkpoint's evaluation in this run: accuracy and a judge's reward,
+    with paired differences to the run's own policy.
+
+    The judge is `judge`, else the one that trained the checkpoint, else the only one. Differences
+    are left out, with a note, if the two are not comparable. None if it was not evaluated or the
+    evaluation has no conversations. Raise RunError for a judge without verdicts, or several of
+    which none is chosen.
+    """
     child = _find_evaluation(run, checkpoint)
     if child is None:
         return None
@@ -149,8 +154,11 @@ class PublishedCheckpoint:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Return the finished checkpoint in a folder. Raises RunError if there is none, or readers
-    could not load its weights."""
+    """Return the finished checkpoint in a folder.
+
+    Raise RunError if recipe, `training.json`, configuration or weights are missing, or if it is an
+    adapter of a model that is not on the Hub.
+    """
     if not folder.is_dir():
         raise RunError(f"--checkpoint {folder}: found no such folder")
     if not all((folder / name).is_file() for name in WHERE):
@@ -237,8 +245,12 @@ def write_model_folder(
     datasets: Sequence[str],
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the model's repository into a new folder and seal it. Raises RunError for secrets or
-    local paths in it, or if it cannot be written."""
+    """Write the model's repository into a new folder: model files, recipe, `training.json`,
+    README.md, results if known, and a seal.
+
+    Raise RunError if the folder exists, a file cannot be written, or secrets or local paths are
+    found; the files then stay.
+    """
     try:
         folder.mkdir(parents=True)
         for name in _model_file_names(checkpoint.folder):

@@ -54,7 +54,8 @@ class EvaluationResults:
 
 
 def is_hub_id(model: object) -> bool:
-    """Return True if this is a model's name on the Hub: OWNER/NAME."""
+    """Return True if this is a text of the form OWNER/NAME, as models have on the Hub; nothing is
+    looked up."""
     return isinstance(model, str) and HUB_ID.fullmatch(model) is not None
 
 

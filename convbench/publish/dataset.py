@@ -50,7 +50,12 @@ MOST = 100
 
 
 def write_traces(run: Run, folder: Path) -> None:
-    """Write the first completed conversations as `traces/NUMBER.jsonl`, as the policy saw them."""
+    """Write the first 100 completed conversations as `traces/00001.jsonl` and so on, as the policy
+    saw them.
+
+    A file has a header line, then a line for each message. Without completed conversations nothing
+    is written.
+    """
     protocol = run.manifest.protocol
     policy = run.manifest.cast[protocol.policy].model
     ended = (talk for talk in run.conversations() if talk.failure is None)
@@ -63,7 +68,8 @@ def write_traces(run: Run, folder: Path) -> None:
 
 
 def name_by_id(folder: Path) -> None:
-    """Rename the traces of a folder to their conversations' ids, as older datasets name them."""
+    """Rename the traces of a folder in place to CONVERSATION_ID.jsonl, as older datasets name them;
+    do nothing without traces."""
     for file in sorted((folder / FOLDER).glob("*.jsonl")):
         with file.open("rb") as lines:
             name = orjson.loads(lines.readline())["id"]
@@ -123,11 +129,13 @@ def write_dataset_folder(
     leave_out_leaks: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> DatasetFolder:
-    """Write README.md, parquet tables, `specs/` and `run/` into an empty folder.
+    """Write README.md, parquet tables, `specs/`, `traces/`, `eval.yaml`, the records (`run/`) and a
+    seal into a new or empty folder.
 
-    `judge` is the one whose reward is the column `reward`; None takes the only one. Raises RunError
-    if there is nothing to publish, several judges and none named, or what must not be published:
-    secrets, or hidden text in `messages`.
+    `judge` is the one whose reward is the column `reward`; None takes the only one. With
+    `leave_out_leaks` conversations whose messages contain hidden text are left out; otherwise they
+    raise RunError. Raise it also without conversations, with several judges of which none is named,
+    or for secrets.
     """
     leaks = find_leaks(run)
     if not leave_out_leaks:
@@ -286,9 +294,11 @@ def publish_dataset(
     judge: str | None = None,
     leave_out_leaks: bool = False,
 ) -> PublishedDataset:
-    """Publish a run as dataset `repo`. A dry run writes `folder` (RUN/publish) and sends nothing.
+    """Publish a run as dataset `repo` in one commit, while no one else can write the run.
 
-    Raises RunError (nothing to publish, secrets, leaks, a run being written) or HubError.
+    A dry run writes `folder` (RUN/publish) and sends nothing; an earlier dry run there is replaced.
+    Raise RunError (nothing to publish, secrets, leaks, a run being written, a foreign folder) or
+    HubError.
     """
     check_name(repo)
     target = folder or run.path / "publish"
@@ -308,8 +318,8 @@ def publish_dataset(
 
 
 def refuse_foreign_folder(target: Path, marker: str) -> None:
-    """Raise RunError if the folder exists, is not empty, and no dry run made it: the file that
-    marks such a folder is missing."""
+    """Raise RunError if `target` exists without the file `marker`, and is not an empty folder; else
+    return None."""
     if not target.exists() or (target / marker).exists():
         return
     if not target.is_dir() or any(target.iterdir()):
@@ -319,7 +329,7 @@ def refuse_foreign_folder(target: Path, marker: str) -> None:
 
 
 def replace_folder(source: Path, target: Path) -> None:
-    """Move a folder to the target, replacing what is there. Raises RunError."""
+    """Move a folder to `target`; a folder there is deleted first. Raise RunError if this fails."""
     try:
         if target.exists():
             shutil.rmtree(target)

@@ -80,8 +80,12 @@ class CardFigures:
 
 
 def card_figures(run: Run) -> CardFigures:
-    """Return the counts and means of a run for its card. They include branches, which a report
-    leaves out."""
+    """Return the counts and means of a run for its card, over all splits and with branches, which a
+    report leaves out.
+
+    Failed conversations count in the totals, but neither in the means nor in tokens and cost. A sum
+    of which a part is unknown is None. Raise RunError for a damaged record.
+    """
     counts, parts = _RunCounts(run), _SplitObservations(run)
     for talk in run.conversations():
         counts.add_conversation(talk, run.examples[talk.example_id])
@@ -212,7 +216,8 @@ def _over_turns(talk: Conversation, name: str) -> float | None:
 
 
 def paid_judges(runs: Iterable[Run]) -> list[str]:
-    """Return the fingerprints of the judges that call a model."""
+    """Return the fingerprints of the judges of these runs that call a model; one that several runs
+    have comes several times."""
     return [
         mark for run in runs for mark, spec in run.judge_specs().items() if spec.model is not None
     ]

@@ -32,7 +32,11 @@ class SecretScanner:
         self._patterns = [(kind, marks, re.compile(_START + p)) for kind, marks, p in PATTERNS]
 
     def find_secret(self, text: str) -> str | None:
-        """Return the kind of the first secret in the text, None if there is none."""
+        """Return the kind of a secret in the text, `the value of $NAME` for that of a key variable;
+        None if there is none.
+
+        Of several kinds it is the first in the order of the patterns.
+        """
         for kind, marks, pattern in self._patterns:
             if any(mark in text for mark in marks) and pattern.search(text):
                 return kind
@@ -40,8 +44,11 @@ class SecretScanner:
 
 
 def refuse_secrets(folder: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Raise RunError if files of a folder contain secrets, naming file, line and field of the
-    first five."""
+    """Raise RunError if text files of a folder and its subfolders contain secrets; it names file,
+    line and field of the first five.
+
+    Text files are those with an ending in TEXT, compressed records included; others are not read.
+    """
     scanner = SecretScanner(environment)
     findings = [
         finding
@@ -137,7 +144,11 @@ def _json_value(line: str) -> Any:
 
 
 def json_strings(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path, text) of every string in a JSON value, keys too."""
+    """Yield (path, text) of every string in a JSON value, in order; a path is like `a.b[0]`.
+
+    The name of a key is yielded before its value, with the path of its object and ` (a key's
+    name)`. Numbers, booleans and null are skipped.
+    """
     if isinstance(value, str):
         yield way, value
     elif isinstance(value, dict):
@@ -157,8 +168,8 @@ _WORD = re.compile(r"\w+")
 def hidden_texts(manifest: RunManifest, example: Example) -> dict[str, tuple[str, ...]]:
     """Return the words of each text of a question that the policy may not see, by field path.
 
-    Fields in the policy's `sees`, and texts that also occur in the question, its options or its
-    inputs, are not hidden.
+    Fields in the policy's `sees`, texts of fewer than 6 characters, answers that are an option's
+    letter, and texts that also occur in the question, its options or its inputs are not hidden.
     """
     sees = manifest.protocol.speakers[manifest.protocol.policy].sees
     fields: dict[str, Any] = {
@@ -186,10 +197,11 @@ def message_leaks(
     conversation: Conversation,
     messages: Iterable[Message],
 ) -> Iterator[str]:
-    """Yield where a complete hidden text occurs, openly or disguised, in a message of another
-    speaker before the policy said it itself.
+    """Yield a phrase with field, conversation and message, never the text, for each hidden text
+    that another speaker told the policy.
 
-    Each is one phrase with field, conversation and message, never the text.
+    A text counts if it occurs completely, openly or disguised, before the policy said it itself.
+    Each is named once.
     """
     hidden = hidden_texts(manifest, example)
     if not hidden:

@@ -63,8 +63,8 @@ class Portions:
 
 @contextmanager
 def open_portions(run: Run, space: Path, size: int = PORTION) -> Iterator[Portions]:
-    """Split a run into portions of about `size` bytes, in a temporary folder in `space` that is
-    deleted afterwards."""
+    """Split a run into portions of about `size` bytes and yield them; they lie in a temporary
+    folder in `space`, deleted at the end of the context."""
     question_files = [run.path / "examples.jsonl"]
     conversation_files = run.record_files("conversations.jsonl")
     with TemporaryDirectory(prefix=".portions-", dir=space) as folder:
@@ -144,7 +144,8 @@ def _range_ends(files: Sequence[Path], names: tuple[str, ...], size: int) -> lis
 
 
 def messages_of(portion: Run) -> dict[str, bytes]:
-    """Return the policy's view of each conversation of a portion as JSON, by conversation_id."""
+    """Return the policy's view of each conversation of a portion as JSON bytes (a list of
+    messages), by conversation_id."""
     views = {}
     for _, line in numbered_lines(portion.path / VIEW_FILE):
         name, view = orjson.loads(line)
@@ -153,8 +154,12 @@ def messages_of(portion: Run) -> dict[str, bytes]:
 
 
 def policy_view(protocol: ProtocolSpec, conversation: Conversation) -> list[dict[str, Any]]:
-    """Return the messages of a conversation as the policy saw them, with all of its reasoning under
-    a key of its own; an image becomes `[image]`."""
+    """Return the messages of a conversation as the policy saw them, as JSON data with role and
+    content (text).
+
+    `reasoning_content`, `tool_calls`, `tool_call_id` and `name` are added where a message has them.
+    All of the policy's reasoning is included; an image becomes `[image]`.
+    """
     policy_messages = messages_before(protocol, conversation, protocol.policy, replay="always")
     return [_message_fields(message) for message in policy_messages]
 
@@ -225,9 +230,11 @@ FROM examples ORDER BY example_id
 
 @as_keyboard_interrupt()
 def write_tables(portions: Portions, folder: Path, judge: str | None) -> dict[str, dict[str, int]]:
-    """Write `CONFIG/SPLIT-….parquet`; return the number of rows by config and split.
+    """Write `CONFIG/SPLIT-NUMBER-of-COUNT.parquet` into the folder; return the number of rows by
+    config and split.
 
-    `judge` is the one whose reward is the column `reward`.
+    Each config is a key; a split without rows has no file and no entry. `judge` is the one whose
+    reward is the column `reward`; with None it is empty.
     """
     written = {config: _ConfigFiles(folder / config) for config in CONFIGS}
     conversations = _ConversationRows(portions, judge)
@@ -253,7 +260,7 @@ def _verdict_query(run: Run) -> str:
 
 
 def arrow_batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
-    """Yield a query's result as Arrow tables of at most BATCH rows."""
+    """Yield a query's result as Arrow tables of at most 2048 rows each."""
     import pyarrow
 
     for batch in connection.sql(sql).to_arrow_reader(BATCH):
@@ -382,7 +389,11 @@ def _judge_reward(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> fl
 
 
 def find_leaks(run: Run) -> dict[str, list[str]]:
-    """Return the places of leaked hidden text by conversation_id."""
+    """Return the places of leaked hidden text by conversation_id, as phrases that do not tell the
+    text.
+
+    Conversations without a leak are left out; empty if there is none.
+    """
     protocol, examples = run.manifest.protocol, run.examples
     by_conversation: dict[str, list[str]] = {}
     for conversation in run.conversations():

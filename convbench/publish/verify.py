@@ -39,10 +39,11 @@ LARGEST = 16 << 30
 
 
 def verify_dataset(folder: Path) -> tuple[int, list[str]]:
-    """Return (number of files compared, problems) of a published dataset's folder. Every file is
-    compared with its digest, then card, tables, specs and traces with those computed from `run/`.
+    """Return (number of files compared, problems) of a published dataset's folder; no problem is an
+    empty list.
 
-    Nothing is computed from records that were changed. Raises RunError without a seal.
+    Every file is compared with its digest. Only if all agree, card, tables, specs and traces are
+    compared with those computed from `run/`. Raise RunError without a seal.
     """
     sealed = check_folder(folder, refuse_extra=True)
     problems = list(sealed.problems)
@@ -147,7 +148,8 @@ class Verification:
 
     @property
     def problems(self) -> list[str]:
-        """Return all problems, each with its kind and path."""
+        """Return all problems as `KIND PATH: PROBLEM`, in the order of the check; empty if there
+        are none."""
         return [f"{item.what}: {text}" for item in self.checked for text in item.problems]
 
 
@@ -155,9 +157,10 @@ def verify_target(
     target: str | None = None, revision: str | None = None, *, seal_anew: bool = False
 ) -> Verification:
     """Verify `target`, by default the newest run: a run with its evaluations, reports, checkpoints
-    and published folder; one of these alone; or a dataset on the Hub. Calls no model.
+    and published folder; one of these alone; or a dataset on the Hub. Return the results.
 
-    Raises RunError if it is none of them, HubError if it cannot be downloaded.
+    Problems are in the result, not raised. No model is called. With `seal_anew` the run's seals are
+    first written anew. Raise RunError if it is none of them, HubError if it cannot be downloaded.
     """
     path = find_run(None).path if target is None else Path(target)
     result = Verification(str(path))

@@ -21,8 +21,12 @@ WIDE = 9
 
 
 def forgetting_table(sequences: Sequence[ForgettingSequence]) -> str:
-    """Return the mean matrix as a markdown table: a row an edit, a column a passage in the order
-    of the edits, and a last column with the mean over the passages seen so far."""
+    """Return the mean accuracies (0 to 1, two decimals) as a markdown table, a row for each edit.
+
+    The columns are the passages in the order of the edits, and the mean over those seen so far. If
+    every sequence has accuracies from before the first edit, they come first, as row `none`.
+    Sequences of different lengths are cut to the shortest. Raise ValueError without a sequence.
+    """
     matrix = mean_matrix(sequences)
     heads = [f"passage {j + 1}" for j in range(len(matrix))]
     rows = [f"| after edit | {' | '.join(heads)} | mean |", "|---:|" + "---:|" * (len(heads) + 1)]
@@ -37,7 +41,11 @@ def forgetting_table(sequences: Sequence[ForgettingSequence]) -> str:
 
 
 def draw_forgetting(sequences: Sequence[ForgettingSequence], name: str) -> Picture:
-    """Return the mean matrix as a picture. Raises MissingDependency without matplotlib."""
+    """Return the mean accuracies by edit and passage as a heat map, each cell with its value.
+
+    Sequences of different lengths are cut to the shortest. Raise MissingDependency without
+    matplotlib, ValueError without a sequence.
+    """
     matrix = mean_matrix(sequences)
     size = len(matrix)
     values = [[*row, *[float("nan")] * (size - len(row))] for row in matrix]
@@ -66,8 +74,12 @@ def draw_forgetting(sequences: Sequence[ForgettingSequence], name: str) -> Pictu
 
 
 def write_forgetting(sequences: Sequence[ForgettingSequence], folder: Path, name: str) -> str:
-    """Write the mean matrix as NAME.md and its picture; return the markdown. Without matplotlib
-    the text says how to get the picture."""
+    """Write the table of mean accuracies as NAME.md and its heat map as NAME.svg, .pdf and .png;
+    return the markdown.
+
+    The folder is created if its parent exists. Without matplotlib no picture is written, and a line
+    of the markdown says so.
+    """
     folder.mkdir(exist_ok=True)
     text = forgetting_table(sequences)
     try:
@@ -81,7 +93,8 @@ def write_forgetting(sequences: Sequence[ForgettingSequence], folder: Path, name
 
 
 def as_markdown(taught: Mapping[str, Values]) -> str:
-    """Return these accuracies, keyed by what was trained on, as the report's markdown table."""
+    """Return the table of these accuracies, a row for each key (what was trained on), as Markdown
+    with its notes."""
     return "\n".join(markdown_table(taught_table(taught)))
 
 
@@ -91,8 +104,13 @@ def write_seal_report(
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[ForgettingSequence]],
 ) -> Path:
-    """Write `seal.json` (accuracies by what was trained on) and `seal.md` (their table, and the
-    results over many passages) into a run's folder of reports; return the path of `seal.md`."""
+    """Write `seal.json` and `seal.md` into a run's folder of reports, and return the path of
+    `seal.md`.
+
+    `seal.json` maps what was trained on to its (passage, accuracy) pairs. `seal.md` has their
+    table, that of `pretrained` if it is not empty, and a table and heat map for each entry of
+    `forgotten`, which are also written as `forgetting-NAME.md` with pictures.
+    """
     reports.mkdir(exist_ok=True)
     write_atomic(reports / "seal.json", json.dumps(taught, indent=1).encode() + b"\n")
     path = reports / "seal.md"

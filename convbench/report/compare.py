@@ -27,15 +27,19 @@ SHOWN = 4
 
 
 def has_own_protocol(policy: Policy) -> bool:
-    """Return True if the policy runs under the protocol its recipe sets (`dpo`: `direct`)."""
+    """Return True if the policy's recipe sets `eval_protocol` and its run used the protocol of that
+    name."""
     name = policy.recipe.get("eval_protocol")
     return name is not None and policy.run.manifest.protocol.name == name
 
 
 def policy_differences(first: Policy, other: Policy, *, questions: bool = True) -> list[str]:
-    """Return the differences that keep two policies out of one table, each `key: first → other`.
+    """Return the differences that keep two policies out of one table, one text each; an empty list
+    if they are comparable.
 
-    With `questions` false the drawn questions are not compared (for pooled seeds).
+    Settings and judges are mostly `key: first → other`; questions are a count. If either policy has
+    a protocol of its own, protocol, turns and speakers that only one has are not compared. A judge
+    that only one has is no difference. With `questions` false the questions are not compared.
     """
     manifest, other_manifest = first.run.manifest, other.run.manifest
     exempt = has_own_protocol(other) or has_own_protocol(first)
@@ -139,7 +143,12 @@ def _judge_fields(policy: Policy, prints: tuple[str, ...]) -> dict[str, Any]:
 
 
 def unquoted_judges(policies: Sequence[Policy]) -> list[str]:
-    """Return a note for each judge or grader whose prompt quoted other models' text unfenced."""
+    """Return a sentence for each judge whose prompt did not mark where quoted text begins and ends,
+    without duplicates.
+
+    These are judges with `fence: nonce`, whose prompt did not quote question and options, and
+    graders that saw the answers with `fence: none`. The list is empty if there is none.
+    """
     specs = {
         (judge, mark): spec
         for policy in policies
@@ -159,7 +168,8 @@ def unquoted_judges(policies: Sequence[Policy]) -> list[str]:
 
 
 def mixed_judge(policy: Policy) -> list[str]:
-    """Return a line for each judge whose verdicts on this policy come from several versions."""
+    """Return a line for each judge whose verdicts on this policy have more than one fingerprint;
+    usually an empty list."""
     return [
         f"judge {judge}: verdicts of {len(policy.fingerprints(judge))} versions of it"
         for judge in policy.judges

@@ -125,6 +125,10 @@ class Document:
 
 
 def slug(text: str) -> str:
-    """Return the text as a file stem or label: lower-case ASCII letters, digits and dashes."""
+    """Return the text as a file stem or label: lower-case ASCII letters and digits, with one dash
+    for each run of other characters.
+
+    It has no dash at either end, and is empty for a text without ASCII letters and digits.
+    """
     words = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower()).split()
     return "-".join(words)

@@ -56,8 +56,12 @@ class GoldDifference:
 
     @property
     def winner(self) -> Winner:
-        """Return whether the policy is better or worse than Base; "undetermined" if the check
-        failed, the ranking flips, or the interval contains 0."""
+        """Return "better" or "worse" than Base if the 95% interval of the corrected difference lies
+        above or below 0.
+
+        Return "undetermined" if it contains 0, there is no interval, the transport check did not
+        pass, or the ranking flips.
+        """
         if self.flips or (self.check is not None and self.check.passed != "PASS"):
             return "undetermined"
         where = 0 if self.corrected is None else interval_side(self.corrected.interval)
@@ -79,7 +83,8 @@ class GoldReport:
 
     @property
     def sparsely_labelled(self) -> list[str]:
-        """Return the names of policies that have labels, but fewer than FEW."""
+        """Return the names of policies with at least one label of the reward's metric, but fewer
+        than 40."""
         rows = [row for row in self.rows if row.metric == self.metric]
         return [row.policy for row in rows if 0 < row.labels < FEW]
 
@@ -88,8 +93,13 @@ def gold_report(
     section: Section, judge: str, sibling_sections: Sequence[Section] = ()
 ) -> GoldReport | None:
     """Return the results of people's labels for a judge; None if no conversations were drawn for
-    it. The other sections differ only in their simulated human: a policy that one of them ranks
-    the other way is no winner."""
+    it.
+
+    `rows` has every policy on the judge's headline metric, then on every other labelled metric.
+    `differences` has every other policy against Base on the headline, and is empty without Base.
+    `sibling_sections` differ only in their simulated human; a policy that one of them ranks the
+    other way is no winner.
+    """
     spec = judge_spec(section.policies, judge)
     metric = spec.headline_metric if spec is not None else "overall"
     gold = {p.name: gold_for(p, judge) for p in section.policies}
@@ -111,7 +121,11 @@ def gold_report(
 
 
 def gold_for(policy: Policy, judge: str) -> GoldLabels:
-    """Return the gold labels for a judge in a policy's family; empty if there are none."""
+    """Return people's labels in the policy's family for a judge, for the first fingerprint of its
+    verdicts.
+
+    The result is empty if the judge has no verdict on this policy or nothing was drawn.
+    """
     marks = policy.fingerprints(judge)
     return gold_of(policy.run, marks[0]) if marks else GoldLabels()
 
@@ -124,7 +138,11 @@ def _gold_row(policy: Policy, judge: str, gold: GoldLabels, metric: str) -> Gold
 
 
 def units_of(policy: Policy, judge: str, gold: GoldLabels, metric: str) -> Iterator[ScoredUnit]:
-    """Yield a unit for each conversation that the judge scored."""
+    """Yield a unit for each conversation with a score of the judge on this metric, else with a
+    reward.
+
+    A conversation without a label has gold None; one that was not drawn has weight 0.
+    """
     for row in policy.observations:
         unit = _gold_unit(row, judge, gold, metric)
         if unit is not None:
@@ -147,8 +165,12 @@ def _metric_score(scored: VerdictScores, metric: str) -> float | None:
 def paired_units(
     base: Policy, other: Policy, judge: str, gold: Mapping[str, GoldLabels], metric: str
 ) -> tuple[list[ScoredUnit], list[ScoredUnit]]:
-    """Return two lists of units of equal length: two policies on the same questions, samples and
-    temperatures."""
+    """Return two lists of units of equal length, Base's and the other policy's, paired by question,
+    sample and temperature.
+
+    Only pairs with a score of the judge in both policies are in them, in Base's order. They need no
+    labels.
+    """
     first = {row.unit: _gold_unit(row, judge, gold[base.name], metric) for row in base.observations}
     second = {
         row.unit: _gold_unit(row, judge, gold[other.name], metric) for row in other.observations
@@ -180,8 +202,13 @@ def _differences_to_base(
 def gold_difference(
     name: str, a: list[ScoredUnit], b: list[ScoredUnit], scale: float
 ) -> GoldDifference:
-    """Return the difference of a policy (`b`) to Base (`a`). The lists are paired by position;
-    `scale` is the width of the judge's scale."""
+    """Return the difference of a policy (`b`) minus Base (`a`): the judge's, the one corrected by
+    labels, and the judge's bias.
+
+    The corrected ones are None if either policy has labels of fewer than three groups. `check` is
+    None if both policies have 40 labels or more. `scale` is the width of the judge's scale. Raise
+    ValueError for lists of unequal length.
+    """
     pairs = zip(a, b, strict=True)
     raw = estimate_mean(
         (base_unit.group, policy_unit.judge - base_unit.judge) for base_unit, policy_unit in pairs

@@ -120,8 +120,12 @@ class _PanelScores:
 
 
 def panel_of(section: Section) -> JudgePanel | None:
-    """Return the comparison of a section's judges; None if there is a single judge with too few
-    labels and no pairwise comparisons."""
+    """Return the comparison of a section's judges: agreement of every two, Krippendorff's alpha,
+    effective votes and biases.
+
+    Only judges that score conversations on one scale count, not people. None if there are fewer
+    than two of them, fewer than 10 labelled conversations, and no pairwise comparisons.
+    """
     specs = {name: judge_spec(section.policies, name) for name in section.judges}
     judges = [name for name, spec in specs.items() if spec is not None and _scores_talk(spec)]
     conversations = _PanelScores(judges, _panel_conversations(section, judges, specs))

@@ -45,8 +45,12 @@ _SIGN = re.compile(r"(?<![\w.])([+-])(?=[\d.])")
 def tabular_blocks(
     table: Table, budget: ColumnBudget, escape: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield the lines of a `tabular`, or of several if the columns do not fit in one. Each repeats
-    the key columns, which tell the rows apart. The last argument escapes text for LaTeX."""
+    """Yield the lines of one LaTeX `tabular`, or of several if the columns do not fit in the line.
+
+    Several repeat the first columns that tell the rows apart. Errors stand below their means if the
+    table is too wide with them beside. Best is bold, second underlined. `escape` escapes text for
+    LaTeX.
+    """
     stacked = False
     widths = _column_widths(table, budget, stacked)
     if sum(widths) > budget.line:
@@ -206,9 +210,13 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 
 
 def render_latex(document: Document) -> str:
-    """Return the report as LaTeX. A standalone document compiles with `pdflatex`, given its PDF
-    pictures in the same folder. Otherwise every table is a float, one or two columns wide as the
-    document says, and pictures are commented `\\includegraphics` lines."""
+    """Return the report as LaTeX.
+
+    A standalone document compiles with `pdflatex`, given its PDF pictures in the same folder.
+    Otherwise the result has every table as a float, one or two columns wide as the document says,
+    and pictures as commented `includegraphics` lines; facts, notes of parts and conversations are
+    left out.
+    """
     if document.is_standalone:
         return _standalone_document(document)
     lines = ["% \\usepackage{array,booktabs,graphicx}", f"% {_escape_latex(document.title)}", ""]

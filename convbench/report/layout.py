@@ -25,6 +25,7 @@ from convbench.report.tables import (
     matrix_tables,
     meeting_table,
     panel_tables,
+    prompt_table,
     reference_table,
     review_table,
     rounds_table,
@@ -47,10 +48,14 @@ def report_document(
     against: Sequence[str] = (),
     pairwise: bool = False,
 ) -> Document:
-    """Return a report with a part for each section and judge: the judge named, or every judge, or
-    one part without a judge if there are no verdicts. `pairwise` adds a part for each judge that
-    compared policies. Standard errors are of `kind`, or of each section's regime. `against` names
-    further policies that all others are compared with."""
+    """Return a report without pictures, with a part for each section and judge; without verdicts,
+    one part for the section.
+
+    `judge` limits it to one judge. Parts that compare simulated humans, judges, tasks or kinds of
+    self-edits follow where there are any; `pairwise` adds those of judges that compared policies.
+    `kind` is the kind of standard errors (None: the regime's). `paper` adds published numbers,
+    `against` further policies to compare with.
+    """
     parts = [
         ReportPart(
             title=_part_title(section, name),
@@ -132,14 +137,16 @@ def _comparison_parts(
         groups.setdefault((section.task, section.mode, section.regime), []).append(section)
     for (task, mode, _), group in groups.items():
         for name in dict.fromkeys(name for member in group for name in judges_of(member, judge)):
-            table = kind_table(group, name, group[0].error_kind(kind))
-            if table is not None:
+            kinds = kind_table(group, name, group[0].error_kind(kind))
+            tables = [table for table in (prompt_table(group, name), kinds) if table is not None]
+            if tables:
                 title = f"{task} · {mode}" + (f", judge {name}" if name else "")
-                yield ReportPart(title=title, tables=(_with_regime(table, group[0]),))
+                named = tuple(_with_regime(table, group[0]) for table in tables)
+                yield ReportPart(title=title, tables=named)
 
 
 def judges_of(section: Section, judge: str | None) -> list[str | None]:
-    """Return the judges to report on: the one named, or all. [None] if there is no judge."""
+    """Return the section's judges, or only `judge` if it is named; [None] if that leaves none."""
     return [name for name in section.judges if judge in (None, name)] or [None]
 
 

@@ -61,13 +61,18 @@ class Measure:
     """Whether the largest is best."""
 
     def mean_of(self, policy: Policy, kind: ErrorKind = "clustered") -> Estimate | None:
-        """Return the policy's mean in the unit shown; None if no conversation has the number."""
+        """Return the mean over the policy's conversations that have the number, times the measure's
+        scale, with the error of this kind.
+
+        None if no conversation has the number.
+        """
         return self.mean_over(policy.observations, kind)
 
     def mean_over(
         self, rows: Iterable[Observation], kind: ErrorKind = "clustered"
     ) -> Estimate | None:
-        """Return the mean over these rows in the unit shown; None if none has the number."""
+        """Return the mean over the rows that have the number, times the measure's scale, with the
+        error of this kind; None if none has it."""
         values = ((row.group, self.value(row)) for row in rows)
         return estimate_mean(
             ((group, value * self.scale) for group, value in values if value is not None), kind
@@ -140,7 +145,11 @@ def temperature_text(temperature: float | None) -> str:
 def metric_measure(
     judge: str, name: str, label: str | None = None, limits: tuple[float, float] | None = None
 ) -> Measure:
-    """Return the measure of a judge's metric; `label` replaces the paper's head."""
+    """Return the measure of a judge's metric: key `r_NAME`, two digits, value None without a valid
+    verdict.
+
+    The head is `R LABEL` with `label`, else the paper's head for its six metrics, else `R NAME`.
+    """
     head = short = f"R {label or name}"
     if label is None:
         head, short = HEADS.get(name, (head, short))
@@ -154,7 +163,8 @@ def metric_measure(
 
 
 def reward_measure(judge: str) -> Measure:
-    """Return the measure of a judge's reward."""
+    """Return the measure of a judge's reward: key `reward`, three digits, value None without a
+    valid verdict."""
 
     def read_reward(row: Observation) -> float | None:
         scored = row.verdicts.get(judge)
@@ -167,8 +177,9 @@ def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
     """Return a judge's measures: the headline, the paper's metrics in the paper's order, then its
     others, in the order and with the labels of its own rubric. Empty if it has no verdict.
 
-    The reward is a measure of its own unless it is the headline score times a constant, e.g. if it
-    is discounted, comes from another metric, or is all there is (imported rewards).
+    Only metrics with a score in some verdict are listed. The reward comes last, unless it is the
+    headline score times a constant; it is listed e.g. if it is discounted, comes from another
+    metric, or is all there is (imported rewards).
     """
     names: set[str] = set()
     has_verdicts = False
@@ -237,7 +248,7 @@ class PairedDifference:
 
     @property
     def n(self) -> int:
-        """Number of pairs."""
+        """Return the number of pairs; 0 if there is no estimate."""
         return self.estimate.n if self.estimate else 0
 
 
@@ -254,8 +265,11 @@ class AtTemperature:
 def paired_values(
     base: Policy, other: Policy, measure: Measure
 ) -> Iterator[tuple[Observation, float, float]]:
-    """Yield (the other's row, Base's number, the other's number) for every question, sample and
-    temperature at which both policies have a number."""
+    """Yield (the other's row, Base's value, the other's value) for every question, sample and
+    temperature at which both have a value.
+
+    The order is that of the other policy's rows. Values are not multiplied by the measure's scale.
+    """
     before = {row.unit: measure.value(row) for row in base.observations}
     for row in other.observations:
         first, second = before.get(row.unit), measure.value(row)
@@ -266,8 +280,12 @@ def paired_values(
 def paired_differences(
     section: Section, measure: Measure, kind: ErrorKind = "clustered"
 ) -> list[PairedDifference]:
-    """Return the difference of every other policy to the section's baseline; empty without one.
-    p is adjusted by Holm over the policies."""
+    """Return every other policy's value minus the baseline's, paired, in the unit shown, in the
+    order of the section.
+
+    p is adjusted by Holm over the policies. A policy without a pair has estimate None. Empty
+    without a baseline.
+    """
     base = section.baseline
     if base is None:
         return []
@@ -284,8 +302,11 @@ def paired_differences(
 
 
 def temperature_tests(section: Section) -> dict[tuple[str, float | None], AtTemperature]:
-    """Return McNemar's test of accuracy against the baseline by (policy, temperature), with p
-    adjusted by Holm over the policies at each temperature. Empty without a baseline."""
+    """Return McNemar's test of accuracy against the baseline by (policy name, temperature).
+
+    Only temperatures with a pair are keys. p is adjusted by Holm over the policies at each
+    temperature. Empty without a baseline.
+    """
     base = section.baseline
     if base is None:
         return {}

@@ -42,18 +42,23 @@ class Meeting:
 
     @property
     def win_rate(self) -> float:
-        """Return the win rate of the first policy; a tie is half a win."""
+        """Return the win rate of the first policy, 0 to 1; a tie is half a win.
+
+        It is the mean over duels, or over groups if the judge was asked until it was decided.
+        """
         return self.wins.rate.mean if self.decision is None else self.decision.mean
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Return the 95% interval of the win rate, if there is one."""
+        """Return the 95% interval of the win rate, anytime-valid if the judge was asked until it
+        was decided; None without an error."""
         decision = self.decision
         return self.wins.rate.interval if decision is None else (decision.low, decision.high)
 
     @property
     def winner(self) -> str | None:
-        """Return the name of the policy that wins significantly; None if neither does."""
+        """Return the name of the policy on whose side of one half the 95% interval lies; None if it
+        contains one half or is None."""
         return {1: self.first.name, -1: self.second.name}.get(interval_side(self.interval, EVEN))
 
 
@@ -76,8 +81,12 @@ class Tournament:
         return any(meeting.decision is not None for meeting in self.meetings)
 
     def strength_ranking(self, *, length: bool = False) -> Ranking | None:
-        """Return the policies' Bradley-Terry strengths, with `length` at equal length; None if they
-        are not finite. They have no intervals if the judge was asked until decided."""
+        """Return the policies' Bradley-Terry strengths in log odds against the first policy, whose
+        strength is 0.
+
+        With `length` they are at equal length of answers. None if they are not finite, e.g. if a
+        policy won every duel. They have no intervals if a pair was judged until decided.
+        """
         indices = {policy.name: index for index, policy in enumerate(self.policies)}
         words = {row.conversation_id: row.words for p in self.policies for row in p.observations}
         rounds = [
@@ -96,7 +105,12 @@ class Tournament:
 
 
 def section_tournaments(section: Section) -> list[Tournament]:
-    """Return a tournament for each judge that compared policies of the section."""
+    """Return a tournament for each judge that compared policies of the section, in the order of the
+    comparisons.
+
+    Only duels between conversations of the section count, and of each judge only those with its
+    newest fingerprint. Empty without any.
+    """
     all_comparisons = list(_run_comparisons(section.policies))
     if not all_comparisons:
         return []
@@ -131,8 +145,12 @@ def sibling_tournaments(
 def flipped_pairs(
     tournament: Tournament, others: Sequence[tuple[str, Tournament]]
 ) -> dict[tuple[str, str], str]:
-    """Return the reasons why pairs of policies have no winner, by (name, name): one wins
-    significantly with this simulated human and loses significantly with another."""
+    """Return a sentence for each pair of policies of which one wins significantly here and loses
+    significantly with another simulated human.
+
+    Keys are (first name, second name) as in `tournament`; `others` are (simulated human,
+    tournament). Empty if there is no such pair.
+    """
     reasons = {}
     for simulator, other in others:
         other_meetings = {frozenset((m.first.name, m.second.name)): m for m in other.meetings}
@@ -155,7 +173,7 @@ def flipped_pairs(
 
 
 def length_difference(first: int | None, second: int | None) -> float:
-    """Return the difference of two lengths as a share of their sum; 0 if either is unknown."""
+    """Return (first - second) / (first + second); 0 if either length is unknown or 0."""
     return (first - second) / (first + second) if first and second else 0.0
 
 

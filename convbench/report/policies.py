@@ -81,7 +81,7 @@ class Observations:
             self.add(row)
 
     def add(self, row: Observation) -> None:
-        """Append an observation."""
+        """Append an observation; full pieces of 64 are pickled."""
         self._last.append(row)
         if len(self._last) == TOGETHER:
             self._pieces.add(pickle.dumps(self._last))
@@ -97,15 +97,20 @@ class Observations:
 
 
 def at_temperature(rows: Iterable[Observation], temperature: float | None) -> Iterator[Observation]:
-    """Return the rows of one temperature."""
+    """Yield the rows whose sent temperature equals this one; None selects rows for which none was
+    sent."""
     return (row for row in rows if row.temperature == temperature)
 
 
 def observe_run(
     run: Run, split: str, *, branches: bool = False
 ) -> Iterator[tuple[QuestionSplit, GradeRow, Observation]]:
-    """Yield (question, grade, observation) for each conversation of a split, or of `all`; branches
-    only if `branches` is set. Raises RunError for a damaged record."""
+    """Yield (question, grade, observation) for each conversation of a split, or of `all`, failed
+    ones included.
+
+    Branches come only if `branches` is set. Verdicts are by judge, the last one of a judge; those
+    on the simulated human are in `reviews`. Raise RunError for a damaged record.
+    """
     graded_conversations = graded_rows(run, split)
     reviewers = run.reviewer_fingerprints()
     while some := list(islice(graded_conversations, JOINED_AT_ONCE)):
@@ -194,19 +199,30 @@ class Policy:
     """The policies this one was pooled from."""
 
     @property
+    def is_other_model(self) -> bool:
+        """Return whether it is a model that was evaluated beside Base without being trained."""
+        return self.run.manifest.kind == "eval" and not self.is_base and not self.recipe
+
+    @property
     def model(self) -> str:
-        """Return the model of the trained speaker; `imported` if the run does not name it."""
+        """Return the model of the policy's speaker in its run; `imported` if the run does not name
+        one."""
         manifest = self.run.manifest
         speaker = manifest.protocol.policy
         return manifest.cast[speaker].model if speaker in manifest.cast else "imported"
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """Return the judges with a verdict on these conversations, in order of appearance."""
+        """Return the names of the judges with a verdict on these conversations, failed or not, in
+        order of appearance.
+
+        Judges of the simulated human are not among them.
+        """
         return tuple(self._judge_marks)
 
     def fingerprints(self, judge: str) -> tuple[str, ...]:
-        """Return the sorted fingerprints of this judge's verdicts on these conversations."""
+        """Return the sorted fingerprints of this judge's verdicts on these conversations; empty if
+        it has none."""
         return tuple(sorted(self._judge_marks.get(judge, ())))
 
     @cached_property
@@ -219,7 +235,8 @@ class Policy:
 
 
 def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | None:
-    """Return a judge's spec as stored in the policies' runs; None if none of them has it."""
+    """Return a judge's spec as stored with the runs, of the first policy and fingerprint that has
+    one; None if none has or `judge` is None."""
     for policy in policies:
         specs = policy.run.judge_specs() if judge in policy.judges else {}
         for fingerprint in policy.fingerprints(judge or ""):
@@ -229,9 +246,10 @@ def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | Non
 
 
 def read_policies(run: Run, split: str) -> list[Policy]:
-    """Return a run's own policy and those of its children, if they have conversations of the split.
+    """Return a run's own policy and then those of its child runs by name, if they have
+    conversations of the split.
 
-    Raises RunError if none has.
+    Raise RunError if none has, or for a damaged record.
     """
     own = read_policy(run, split)
     children = [read_policy(child, split, parent=run) for child in run.child_runs()]
@@ -255,7 +273,13 @@ def _help_text(run: Run, split: str) -> str:
 
 
 def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
-    """Read one run without its children. `split` is a split's name or `all`."""
+    """Return the policy of one run with its observations, without its children's; it may have no
+    observations.
+
+    Its name is `Base`, or for a child run its recipe's name in the literature. `split` is a split's
+    name or `all`. `parent` is the run below which the checkpoint is looked for. Raise RunError for
+    a damaged record.
+    """
     manifest = run.manifest
     recipe, training = checkpoint_of(run, parent)
     observations = Observations(row for *_, row in observe_run(run, split))
@@ -322,7 +346,8 @@ def _checkpoint_folders(run: Run, parent: Run | None) -> list[Path]:
 
 
 def sort_policies(policies: list[Policy]) -> list[Policy]:
-    """Return policies in the order of the paper's tables, then others by name."""
+    """Return a new list in the order of the papers' tables, then other names in alphabetical order
+    (also those with a round or suffix)."""
     rank = {name: index for index, name in enumerate(NAMES.values())}
     return sorted(policies, key=lambda p: (rank.get(p.name, len(rank)), p.name))
 
@@ -333,8 +358,12 @@ def plain_name(policy: Policy) -> str:
 
 
 def with_unique_names(policies: list[Policy]) -> list[Policy]:
-    """Return the policies with unique names. Equal names get a suffix: the model (Base), the size
-    of the training set or the folder, then the run id."""
+    """Return the policies in their order with unique names; all that share a name get a suffix in
+    brackets.
+
+    The suffix is the model (Base), the size of the training set or the folder. If names are still
+    equal, the run id is added.
+    """
     for more in (_distinction, lambda policy: policy.run.manifest.id):
         names = [policy.name for policy in policies]
         policies = [
@@ -357,8 +386,12 @@ def _distinction(policy: Policy) -> str:
 
 
 def pool_policies(policies: list[Policy]) -> list[Policy]:
-    """Return the policies with those of one name and folder (all of Base) joined into one. Units
-    get the family as a prefix, so that conversations of different families never pair."""
+    """Return the policies with those of one name and folder (all of Base) joined into one, whose
+    `members` they are.
+
+    A joined policy has its first member's run, all observations and the sum of `planned`. Units
+    begin with the family, so that conversations of different families never pair.
+    """
     joined: dict[tuple[str, str], list[Policy]] = {}
     for policy in policies:
         folder = "" if policy.is_base else policy.run.path.name

@@ -103,23 +103,24 @@ def _read_paper_tables() -> Iterator[PaperTable]:
 
 
 def is_second_judge(name: str) -> bool:
-    """Return True if a judge's name is that of the paper's second judge, Claude 4 Opus, or of a
-    successor."""
+    """Return True if a name contains both `claude` and `opus` in lower case, as that of the paper's
+    second judge does."""
     return "claude" in name and "opus" in name
 
 
 def paper_key(key: str) -> str:
-    """Return a measure's key as written in `results.csv`."""
+    """Return a measure's key as written in `results.csv`; a key that is the same there is returned
+    unchanged."""
     return {"r_comprehensiveness": "r_comprehensive", "r_pedagogical": "r_pedagogic"}.get(key, key)
 
 
 @cache
 def sample_size(number: int) -> int | None:
-    """Return the sample size that a table's accuracies and errors imply; None if no single n fits
-    best.
+    """Return the sample size up to 1000 that a table's accuracies and errors imply; None if no
+    single n fits best. Raise ValueError for a number that is no table.
 
-    It is the n for which most methods have both an accuracy of k/n for a whole k and an error
-    of sqrt(p(1 - p)/n), as printed. Base follows another rule in tables 1 to 12; like lines copied
+    It is the n for which most methods have both an accuracy of k/n for a whole k and an error of
+    sqrt(p(1 - p)/n), as printed. Base follows another rule in tables 1 to 12; like lines copied
     from another table (19) and errors of 0, it does not count against an n.
     """
     (table,) = (table for table in paper_tables() if table.number == number)
@@ -143,8 +144,9 @@ def paper_table(
 ) -> PaperTable | None:
     """Return the paper's table for this setting; None if it has none.
 
-    Of its two judges, the Claude 4 Opus table is used for a judge of that name, the GPT-4o table
-    for any other. Tables by dataset size are not considered.
+    If it has one for each of its two judges, the Claude 4 Opus table is used for a judge of that
+    name, the GPT-4o table for any other or None. If there is one table only, it is used for every
+    judge. Tables by dataset size are not considered.
     """
     claude = judge is not None and is_second_judge(judge)
     tables = [
@@ -186,13 +188,19 @@ class ReferenceTable:
 
 
 LARGE = "Llama-3.1-70B-Instruct"
+WRITER = re.compile(r"gpt-4\.1(-\d.*)?")
+"""Pattern of the names of the model that wrote SEAL's "GPT-4.1 data"."""
 RIVAL = "GPT-4o"
 """The model that the published win rates are against."""
 
 
 def colbench_table(model: str = "") -> ReferenceTable:
-    """Return SWEET-RL's results on ColBench in percent: those of the 70B policy if `model` is it,
-    else those of the 8B policy, with three more models and every model in a single turn."""
+    """Return SWEET-RL's results on ColBench in percent, by method; a value that is not printed is
+    None.
+
+    If `model` is Llama-3.1-70B-Instruct they are those of the 70B policy. Otherwise they are those
+    of the 8B policy, with three more models and every model in a single turn.
+    """
     keys = (
         "backend_success_pct",
         "backend_tests_passed_pct",
@@ -227,9 +235,17 @@ MODELS = {
 
 
 def known_model(model: str) -> str | None:
-    """Return the name of this model in ColBench's table; None if it is not in it."""
+    """Return the name of this model in ColBench's table; None if it is not in it.
+
+    Only what follows the last slash counts, in any case; a date at the end is allowed.
+    """
     name = model.rpartition("/")[2].lower()
     return next((known for known, form in MODELS.items() if form.fullmatch(name)), None)
+
+
+def is_data_writer(model: str) -> bool:
+    """Return True if a model is the one that wrote SEAL's data of another model."""
+    return WRITER.fullmatch(model.rpartition("/")[2].lower()) is not None
 
 
 KINDS = {
@@ -242,7 +258,12 @@ KINDS = {
 
 
 def self_edit_table(protocol: str = "self-edit") -> ReferenceTable:
-    """Return SEAL's results on knowledge incorporation with this kind of self-edits, as shares."""
+    """Return SEAL's results on knowledge incorporation with this protocol's kind of self-edits, as
+    shares from 0 to 1.
+
+    A protocol that is not in KINDS gets the paper's main results. A value that is not printed is
+    None.
+    """
     keys = ("single passage", "continued pre-training", "continued pre-training, full")
     return ReferenceTable(
         title=SELF_EDITS,
@@ -259,6 +280,16 @@ def self_edit_table(protocol: str = "self-edit") -> ReferenceTable:
             "seal.csv", KINDS.get(protocol, "SEAL knowledge incorporation"), "setting", keys
         ),
     )
+
+
+def printed_rounds(protocol: str) -> tuple[float, ...]:
+    """Return SEAL's printed accuracies with this kind of self-edits, for a single passage: of
+    untrained edits, then after each round. Empty if it printed none."""
+    if protocol != "self-edit" and protocol not in KINDS:
+        return ()
+    methods = self_edit_table(protocol).methods
+    names = ("Passage + untrained self-edits", "SEAL round 1", "SEAL round 2")
+    return tuple(value for name in names if (value := methods[name][0]) is not None)
 
 
 def few_shot_table() -> ReferenceTable:

@@ -38,15 +38,17 @@ class ReportResult:
 
     @property
     def folder(self) -> Path:
-        """Return the default folder of its files."""
+        """Return the default folder of the report's files: the first run's folder of reports, or
+        `report` in the experiment's folder."""
         return self.runs[0].reports_folder if self.root is None else self.root / "report"
 
 
 def create_report(options: ReportOptions) -> ReportResult:
-    """Return the report of these runs and their children, by default of the newest run. For an
-    experiment's folder it is the experiment's document.
+    """Return the report of these runs and their children, by default of the newest run; nothing is
+    written.
 
-    Raises RunError if there is nothing to report, or the runs are not comparable.
+    A single folder of an experiment gives the experiment's document. Raise RunError if there is
+    nothing to report, a judge or policy in the options is unknown, or the runs are not comparable.
     """
     if len(options.runs) == 1 and is_experiment(options.runs[0]):
         return experiment_report(options.runs[0], options)
@@ -68,7 +70,7 @@ def _policy_names(sections: Sequence[Section], against: Sequence[str]) -> tuple[
 
 
 def run_folders(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the runs' folders as text."""
+    """Return the paths of the runs' folders as texts, in the order of the runs."""
     return tuple(str(run.path) for run in runs)
 
 
@@ -100,10 +102,11 @@ def _build_document(sections: Sequence[Section], options: ReportOptions) -> Docu
 
 
 def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
-    """Return the document of an experiment, with pictures. Runs that are not comparable get a note,
-    seeds are pooled, and missing results are listed.
+    """Return the document of an experiment's folder, with pictures if matplotlib is installed;
+    nothing is written.
 
-    Raises RunError if the options choose a judge or a baseline.
+    Runs that are not comparable get a note, seeds are pooled, and missing results are listed. Raise
+    RunError if the options choose a judge or a baseline, or name an unknown policy in `against`.
     """
     for flag, value in {"--judge": options.judge, "--baseline": options.baseline}.items():
         if value:
@@ -122,9 +125,9 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
 
 def gold_document(sections: Sequence[Section], judge: str | None) -> Document:
     """Return the document of people's labels, with a part for each section and judge that
-    conversations were drawn for.
+    conversations were drawn for; `judge` limits it to one.
 
-    Raises RunError if none were drawn.
+    Raise RunError if none were drawn.
     """
     parts = [
         gold_part(section, gold)

@@ -55,7 +55,8 @@ class Section:
 
     @property
     def title(self) -> str:
-        """Return what is compared, in one line."""
+        """Return one line: `task · mode · protocol, n = turns`, and the simulated human if sections
+        differ in it."""
         named = f", simulator {self.simulator}" if self.simulator else ""
         return f"{self.task} · {self.mode} · {self.protocol}, n = {self.turns}{named}"
 
@@ -70,14 +71,16 @@ class Section:
 
     @property
     def baseline(self) -> Policy | None:
-        """Return the policy that the others are compared with: the one named, else Base."""
+        """Return the policy that the others are compared with: the one named, else Base; None if
+        the section lacks it."""
         if self.compared_with is None:
             return self.base
         return next((p for p in self.policies if p.name == self.compared_with), None)
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """Return the judges of any of the policies, without duplicates."""
+        """Return the names of judges with a verdict on any of the policies, without duplicates, in
+        order of appearance."""
         return tuple(dict.fromkeys(name for policy in self.policies for name in policy.judges))
 
 
@@ -86,8 +89,10 @@ def read_sections(
 ) -> list[Section]:
     """Return the sections of these runs and their children, in the order of the runs.
 
-    `pool` joins policies of one name from runs that differ only in their seed. Raises NotComparable
-    naming the difference for policies that are not comparable; with `allow` it becomes a note.
+    A section has one task, mode, protocol, number of turns, regime and simulated human. `pool`
+    joins policies of one name from runs that differ only in their seed. Raise NotComparable, which
+    names the difference, for policies that are not comparable; with `allow` it becomes a note.
+    Raise RunError for a run without conversations of the split.
     """
     return group_sections(_read_families(runs, split), split, pool=pool, allow=allow)
 
@@ -95,7 +100,12 @@ def read_sections(
 def group_sections(
     all_families: Iterable[list[Policy]], split: str, *, pool: bool = False, allow: bool = False
 ) -> list[Section]:
-    """Return the sections of these families. A family is a run's policy and its children's."""
+    """Return the sections of these families, in their order.
+
+    A family is a list of a run's policy and its children's, not empty. Families are grouped by
+    task, mode, protocol, turns, regime and simulated human. `pool` and `allow` are as in
+    `read_sections`, and so is NotComparable.
+    """
     groups: dict[tuple[str, str, str, int, Regime], list[list[Policy]]] = {}
     for family in all_families:
         manifest = family[0].run.manifest
@@ -246,9 +256,12 @@ Families = Sequence[list[Policy]]
 
 
 def by_simulator(families: Families) -> list[tuple[str, list[list[Policy]]]]:
-    """Return (name of the simulated human, families) for each simulated human. There is one group,
-    named "", if all families have the same one, or if their policies differ as well (a policy may
-    play its own human)."""
+    """Return (name of the simulated human, families) for each simulated human; the name is its
+    models, numbered if several are equal.
+
+    There is one group, named "", if all families have the same human, or if their policies differ
+    as well (a policy may play its own human).
+    """
     parts: dict[tuple[tuple[str, str, str], ...], list[list[Policy]]] = {}
     for family in families:
         parts.setdefault(simulator_identity(family[0].run.manifest), []).append(family)
@@ -264,8 +277,11 @@ def by_simulator(families: Families) -> list[tuple[str, list[list[Policy]]]]:
 
 
 def simulator_identity(manifest: RunManifest) -> tuple[tuple[str, str, str], ...]:
-    """Return (name, model, sampling and weights' fingerprint) of each simulated human that the
-    policy hears."""
+    """Return (speaker, model, settings) for each simulated human that the policy hears; an empty
+    tuple if there is none.
+
+    The settings are one text: sampling as JSON, and the fingerprint of the weights.
+    """
     protocol = manifest.protocol
     return tuple(
         (name, member.model, f"{member.sampling.model_dump_json()} {member.fingerprint}")
@@ -275,6 +291,7 @@ def simulator_identity(manifest: RunManifest) -> tuple[tuple[str, str, str], ...
 
 
 def policy_identity(manifest: RunManifest) -> str:
-    """Return what identifies a run's policy: its weights' fingerprint, else its model name."""
+    """Return the fingerprint of the weights of a run's policy, else its model name; "" if the run
+    names no model for it."""
     member: ModelConfig | None = manifest.cast.get(manifest.protocol.policy)
     return "" if member is None else member.fingerprint or member.model

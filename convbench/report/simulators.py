@@ -40,7 +40,11 @@ class SimulatorDifference:
 
     @property
     def outcome(self) -> SimulatorOutcome:
-        """Return the outcome, from the sides of 0 on which both intervals lie."""
+        """Return "better with both" or "worse with both" if both 95% intervals lie on one side of
+        0, "flips" if they lie on opposite sides.
+
+        Return "undetermined" if one of them contains 0 or is missing.
+        """
         sides = {interval_side(self.first.interval), interval_side(self.second.interval)}
         if 0 in sides:
             return "undetermined"
@@ -59,7 +63,12 @@ class SimulatorPair:
 
 
 def simulator_pairs(sections: Sequence[Section]) -> list[SimulatorPair]:
-    """Return every two sections that differ only in their simulated human and share policies."""
+    """Return every two sections that differ only in their simulated human and have a policy that
+    both measured on the same units.
+
+    Rows have the differences to the baseline by accuracy and by each common judge's headline. Empty
+    if there is no such pair.
+    """
     pairs_of_sections = []
     for first, second in combinations(sections, 2):
         rows = tuple(_difference_rows(first, second)) if differ_in_simulator(first, second) else ()
@@ -69,7 +78,10 @@ def simulator_pairs(sections: Sequence[Section]) -> list[SimulatorPair]:
 
 
 def differ_in_simulator(section: Section, other: Section) -> bool:
-    """Return True if two sections differ only in their simulated human."""
+    """Return True if two sections differ only in their simulated human.
+
+    False if the first has no name for it, which sections have only if another one differs.
+    """
     first = (
         section.task,
         section.mode,
@@ -83,15 +95,20 @@ def differ_in_simulator(section: Section, other: Section) -> bool:
 
 
 def simulator_siblings(section: Section, sections: Sequence[Section]) -> list[Section]:
-    """Return the sections that differ from this one only in their simulated human."""
+    """Return the sections that differ from this one only in their simulated human, in their order;
+    empty if none does."""
     return [other for other in sections if differ_in_simulator(section, other)]
 
 
 def flip_reason(
     section: Section, others: Sequence[Section], policy: str, judge: str | None
 ) -> str | None:
-    """Return why a policy is no winner over Base: another simulated human reverses the ranking, by
-    accuracy or by this judge's headline. None if none does."""
+    """Return a clause on why a policy is no winner over the baseline; None if no other simulated
+    human reverses the ranking.
+
+    A reversal needs intervals on opposite sides of 0, by accuracy or by this judge's headline;
+    without `judge` only accuracy counts. Only the first reversal is named.
+    """
     for other in others:
         for row in _difference_rows(section, other, (judge,) if judge else ()):
             if row.policy == policy and row.outcome == "flips":

@@ -33,8 +33,11 @@ class StartModel:
     """Fingerprint of its weights, or its commit on the Hub; None if it was not recorded."""
 
     def is_model_of(self, member: ModelConfig) -> bool:
-        """Return True if a speaker is this model. Weights are compared if both are known, else
-        names, without provider and folder."""
+        """Return True if a speaker is this model, by the fingerprints of local weights if both are
+        known.
+
+        Otherwise names are compared in lower case, without provider and folder.
+        """
         own = member.fingerprint
         if own and self.fingerprint and _HASH.fullmatch(self.fingerprint):
             return own == self.fingerprint
@@ -42,8 +45,12 @@ class StartModel:
 
 
 def start_of(policy: Policy) -> StartModel | None:
-    """Return the model that a policy was trained from; None if it was not trained, or its
-    checkpoint is not on disk."""
+    """Return the model that a policy was trained from, for successive trainings the first one's;
+    None if it is not known.
+
+    It is not known for an untrained policy, or if its checkpoint is not on disk. For successive
+    trainings the fingerprint is None.
+    """
     training = policy.training
     earlier = training.get("earlier")
     if isinstance(earlier, list) and earlier and isinstance(earlier[-1], Mapping):
@@ -55,8 +62,12 @@ def start_of(policy: Policy) -> StartModel | None:
 
 
 def with_start_as_base(family: Sequence[Policy]) -> list[Policy]:
-    """Return the family with Base set to the evaluation of the model that the trained policies
-    began from. Unchanged if that is the run's own policy or was not evaluated."""
+    """Return the family with the model that the trained policies began from renamed to `Base`, and
+    the run's own policy to `Log`.
+
+    The list is a copy without changes if they began from the run's own policy or from several
+    models, or if the model was not evaluated.
+    """
     start = _foreign_start(family)
     start_policies = [
         p for p in family if start is not None and not start_of(p) and _is_start(p, start)
@@ -74,7 +85,8 @@ def with_start_as_base(family: Sequence[Policy]) -> list[Policy]:
 
 
 def foreign_starts(policies: Sequence[Policy]) -> Iterator[str]:
-    """Yield a warning for each model other than Base that trained policies began from."""
+    """Yield a sentence for each model other than Base that trained policies began from, naming
+    these policies; nothing without Base."""
     base = next((policy for policy in policies if policy.is_base), None)
     if base is None:
         return
@@ -94,7 +106,11 @@ def foreign_starts(policies: Sequence[Policy]) -> Iterator[str]:
 
 
 def model_names(policies: Sequence[Policy]) -> str:
-    """Return one line that names the model of each policy, or the model it was trained from."""
+    """Return one line, `NAMES: MODEL; NAMES: trained from MODEL`, with Base first.
+
+    Trained policies without a known start, and policies named like their model, are left out. "" if
+    none is left.
+    """
     lines: dict[str, list[str]] = {}
     for policy in sorted(policies, key=lambda policy: not policy.is_base):
         start = start_of(policy)
@@ -108,7 +124,8 @@ def model_names(policies: Sequence[Policy]) -> str:
 
 
 def short_model(model: str) -> str:
-    """Return a model's reference, with an absolute path shortened to its last folder."""
+    """Return a model's reference, with an absolute path shortened to its last folder (`local:/a/b`
+    to `local:b`); others are unchanged."""
     scheme, colon, rest = model.rpartition(":") if "/" in model else ("", "", model)
     path = Path(rest).expanduser()
     return f"{scheme}{colon}{path.name}" if path.is_absolute() else model

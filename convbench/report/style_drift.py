@@ -67,8 +67,11 @@ class StylePair:
 def style_pairs(
     base: Policy, other: Policy, before: Mapping[str, str], after: Mapping[str, str]
 ) -> dict[str, StylePair]:
-    """Return the features of both policies' texts by unit (question, sample, temperature). `before`
-    and `after` are texts by conversation_id."""
+    """Return the features of both policies' texts by unit (question, sample, temperature), in the
+    order of `other`.
+
+    `before` and `after` are texts by conversation_id. A unit without both texts is left out.
+    """
     first = {
         row.unit: before[row.conversation_id]
         for row in base.observations
@@ -87,14 +90,19 @@ def style_pairs(
 
 
 def style_features(text: str) -> dict[str, float]:
-    """Return the counts of words and of each style feature in a text."""
+    """Return the number of words and of matches of each style feature in a text, as floats, by all
+    names in FEATURES."""
     counts = {name: float(len(pattern.findall(text))) for name, pattern in _STYLE.items()}
     return {WORDS_FEATURE: float(len(_WORD.findall(text))), **counts}
 
 
 def style_drifts(pairs: Collection[StylePair]) -> dict[str, Estimate]:
-    """Return the drift of word count and of each style feature that occurs, in Base's standard
-    deviations, paired by unit."""
+    """Return the mean change of word count and of each style feature, in standard deviations of
+    Base's texts, by feature.
+
+    Features that occur in no text, and those that are constant in Base's texts but change, are left
+    out. Empty without pairs.
+    """
     estimates = {}
     for name in FEATURES:
         values = [(pair.group, pair.before[name], pair.after[name]) for pair in pairs]
@@ -107,8 +115,12 @@ def style_drifts(pairs: Collection[StylePair]) -> dict[str, Estimate]:
 def risen_phrase(
     before: Mapping[str, str], after: Mapping[str, str], scores: Mapping[str, float]
 ) -> Phrase | None:
-    """Return the phrase whose share of conversations rose most; of phrases within 0.02 of it, the
-    longest. None if none rose by LEAST. Texts and scores are by conversation_id."""
+    """Return the phrase whose share of conversations rose most; of phrases whose rise is within
+    0.02 of it, a longer one is preferred.
+
+    None if no share rose by more than 0.12, or one side has no texts. Texts and scores are by
+    conversation_id; `scores` are the policy's.
+    """
     if not before or not after:
         return None
     before_counts, after_counts = Counter(_all_phrases(before)), Counter(_all_phrases(after))
@@ -129,7 +141,12 @@ def risen_phrase(
 
 
 def policy_texts(policy: Policy) -> dict[str, str]:
-    """Return the policy's text in each completed conversation of the report, by conversation_id."""
+    """Return the policy's turns in each completed conversation, joined by line breaks, by
+    conversation_id.
+
+    Only conversations among the observations count. Of a pooled policy only those of its first run
+    are found.
+    """
     talk_ids = {row.conversation_id for row in policy.observations}
     protocol = policy.run.manifest.protocol
     return {
@@ -142,7 +159,8 @@ def policy_texts(policy: Policy) -> dict[str, str]:
 
 
 def text_phrases(text: str) -> set[str]:
-    """Return all word n-grams of a text, n as WORDS says, in lower case."""
+    """Return all different sequences of 2 to 6 words of a text in lower case, words joined by a
+    blank; empty for fewer than two words."""
     words = [word.lower() for word in _WORD.findall(text)]
     low, high = WORDS
     return {
@@ -177,8 +195,8 @@ class StyleControl:
 
     @property
     def feature_names(self) -> str:
-        """Return the features that drifted most, listed: those with at least half of the largest
-        drift."""
+        """Return the features with at least half of the largest drift, joined by commas; "" if none
+        drifted. Word count is `length`."""
         far = max(self.shifts.values(), default=0.0) / 2
         names = [name for name, shift in self.shifts.items() if shift >= far]
         return ", ".join("length" if name == WORDS_FEATURE else name for name in names)
@@ -187,8 +205,14 @@ class StyleControl:
 def style_control(
     scores: Iterable[tuple[str, str, float, float]], style: Mapping[str, StylePair]
 ) -> StyleControl:
-    """Return a judge's gain at equal length and style. `scores` are (group, unit, Base's score, the
-    policy's score), `style` the features by unit."""
+    """Return a judge's gain, the policy's score minus Base's, at equal length and style, and the
+    features that drifted.
+
+    `scores` are (group, unit, Base's score, the policy's score), `style` the features by unit;
+    units without features are ignored. The gain is None with fewer than five groups for each
+    controlled feature, or if one drifted by more than two standard deviations. At least one unit
+    must have features.
+    """
     pairs = [(key, a, b) for _, key, a, b in scores if key in style]
     here = [style[key] for key, *_ in pairs]
     shifts = {

@@ -26,8 +26,12 @@ ENDLESS = 10**6
 
 
 def render_terminal(document: Document, console: Console) -> Iterator[RenderableType]:
-    """Yield what to print. If the console is no terminal (a pipe), `*` marks the best of a column
-    and `+` the second best."""
+    """Yield what `rich` is to print: titles, facts, tables and notes, without pictures and
+    conversations.
+
+    A part without tables is left out if it has conversations or no facts. If the console is no
+    terminal (a pipe), `*` marks the best of a column and `+` the second best.
+    """
     for part in document.parts:
         if part.tables or (part.facts and not part.talks):  # no heading over what is not printed
             yield from _render_part(part, console)
@@ -47,8 +51,11 @@ def _render_part(part: ReportPart, console: Console) -> Iterator[RenderableType]
 
 
 def render_table(table: Table, width: int, unstyled: bool) -> Iterator[RenderableType]:
-    """Yield the table. If even its narrow form breaks words, yield several tables with some of the
-    columns each, all with the columns that name the rows."""
+    """Yield the table for `rich`, in its short form if it is wider than `width` characters.
+
+    If even that would break words, yield several tables with some of the columns each, all with the
+    columns that name the rows. `unstyled` marks the best with `*` and the second best with `+`.
+    """
     for narrow in (False, True):
         cells = [[_rich_cell(cell, unstyled, narrow) for cell in row] for row in table.rows]
         heads = [Text(column.short if narrow else column.head) for column in table.columns]

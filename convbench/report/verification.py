@@ -49,7 +49,11 @@ def seal_report(
     root: Path | None,
     files: Sequence[Path],
 ) -> Path:
-    """Write `seal.json` into the folder of a report's files; return its path."""
+    """Write `seal.json` into the folder of a report's files; return its path.
+
+    It holds a digest of each file, the version, the runs' paths relative to the folder, the options
+    and the printed figures. `files` must not be empty.
+    """
     folder = files[0].parent
     sources = [root] if root is not None else [run.path for run in runs]
     about = {
@@ -64,8 +68,11 @@ def seal_report(
 
 
 def options_of(about: Mapping[str, Any], folder: Path) -> ReportOptions:
-    """Return the options that a sealed report was made with. Raises TypeError, ValueError or
-    KeyError if `about` is not a report's seal."""
+    """Return the options that a sealed report was made with, its runs as absolute paths.
+
+    The seal's paths are relative to `folder`. Raise TypeError, ValueError or KeyError if `about` is
+    not from a report's seal.
+    """
     values = dict(about["options"])
     against = tuple(map(str, values.pop("against", ())))
     runs = tuple((folder / str(run)).resolve() for run in about["runs"])
@@ -76,7 +83,11 @@ def options_of(about: Mapping[str, Any], folder: Path) -> ReportOptions:
 
 
 def figures_of(document: Document) -> list[Any]:
-    """Return the document's parts that have tables, facts or notes, as data without pictures."""
+    """Return the document's parts that have tables, facts or notes, as JSON data (title, facts,
+    tables, notes).
+
+    Cells have printed text, error and rank only. Pictures and conversations are left out.
+    """
     parts: list[Any] = as_data(document)["parts"]
     for cell in (c for part in parts for table in part["tables"] for r in table["rows"] for c in r):
         del cell[FIGURE]  # only printed text is compared: it is the same on every machine
@@ -84,8 +95,11 @@ def figures_of(document: Document) -> list[Any]:
 
 
 def figure_differences(sealed: Any, computed: Any) -> list[str]:
-    """Return where a report's sealed figures differ from those computed from the records, at most
-    MOST lines."""
+    """Return at most 20 lines on where a report's sealed figures differ from those computed from
+    the records; empty if they are equal.
+
+    A line is `PLACE: says VALUE; the records give VALUE`.
+    """
     out = []
     for location, sealed_value, computed_value in _unequal_values(sealed, computed, ""):
         out.append(
@@ -97,8 +111,11 @@ def figure_differences(sealed: Any, computed: Any) -> list[str]:
 
 
 def unequal_pages(document: Document, folder: Path, names: Collection[str]) -> Iterator[str]:
-    """Yield where a report's pages differ from those of the document computed from the records.
-    `names` are the files of its folder; those that are no pages are ignored."""
+    """Yield a line for each line of `report.md`, `.tex`, `.html`, `.json` and `.csv` that differs
+    from the document's, at most 20 a file.
+
+    Only files in `names` are read. Drawings in the page are not compared.
+    """
     for form, (_, ending) in WRITERS.items():
         name = f"report.{ending}"
         if name in names:
@@ -174,8 +191,12 @@ checkpoints/NAME."""
 
 
 def misplaced_evaluations(run: Run) -> Iterator[tuple[Run, str]]:
-    """Yield (evaluation, problem) for each evaluation whose checkpoint no longer has the weights or
-    the recipe that were evaluated, or whose folder was renamed."""
+    """Yield (evaluation, problem) for each evaluation of a run whose checkpoint was changed since,
+    or whose folder was renamed.
+
+    A change of weights or of the checkpoint's seal counts. A checkpoint that is gone is no problem;
+    an evaluation with two problems comes twice.
+    """
     children = run.child_runs()
     for child in children:
         for text in (_weights_mismatch(child, run), _name_mismatch(child, children)):

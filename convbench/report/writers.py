@@ -67,7 +67,11 @@ def _markdown_sides(talk: SideBySide) -> Iterator[str]:
 
 
 def markdown_table(table: Table) -> Iterator[str]:
-    """Yield the lines of the table and of its footnotes."""
+    """Yield the lines of the table as Markdown, and after an empty line its notes, each followed by
+    an empty line.
+
+    If a cell has a rank, the first note explains the marks. The caption is not included.
+    """
     yield "| " + " | ".join(inline_text(column.head) for column in table.columns) + " |"
     yield "|" + "|".join("---:" if column.numeric else ":---" for column in table.columns) + "|"
     for row in table.rows:
@@ -153,7 +157,10 @@ def escape_html(text: str) -> str:
 
 
 def render_html(document: Document) -> str:
-    """Return the page. All text is escaped; pictures are inline SVG."""
+    """Return the report as one HTML page without scripts.
+
+    All text is escaped; pictures are inline SVG.
+    """
     title = escape_html(document.title)
     parts = "\n".join(line for part in document.parts for line in _html_part(part))
     links = "".join(
@@ -245,7 +252,12 @@ FIGURE = "figure"
 
 
 def as_data(document: Document, files: tuple[str, ...] = ()) -> Any:
-    """Return a report's tables as JSON data: each cell as printed, with the figure behind it."""
+    """Return the report as JSON data with the keys title, runs, parts and files.
+
+    A part has title, facts, tables and notes; a table label, caption, columns, rows and notes; a
+    cell text, error, rank and the figure behind it (None if there is no number). Pictures and
+    conversations are left out.
+    """
     return {
         "title": document.title,
         "runs": list(document.runs),
@@ -284,12 +296,16 @@ def _count_figure(text: str) -> Figure | None:
 
 
 def as_json(document: Document) -> str:
-    """Return the tables as JSON text, the same as the result of `report --json`."""
+    """Return the data of `as_data` as indented JSON text, with an empty list of files."""
     return json.dumps(as_data(document), ensure_ascii=False, indent=1) + "\n"
 
 
 def as_csv(document: Document) -> str:
-    """Return CSV with a line a cell: part, table, row (its first cell), column, value, error."""
+    """Return CSV with a head and a line for each cell: part, table, row, column, value, error.
+
+    `row` is the row's first cell, which has no line of its own. `value` is the printed text; an
+    error that is missing is empty. Facts and notes are left out.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("part", "table", "row", "column", "value", "error"))
@@ -314,7 +330,10 @@ WRITERS = {
 
 
 def render_text(document: Document, form: str) -> str:
-    """Return the report as text in a format: markdown, latex, html, json or csv."""
+    """Return the report as text in a format: markdown, latex, html, json or csv.
+
+    Raise KeyError for another one.
+    """
     return WRITERS[form][0](document)
 
 
@@ -326,10 +345,11 @@ def write_report(
     name: str = "report",
     named: bool = False,
 ) -> list[Path]:
-    """Write the report in these formats, and its pictures; return the paths. `named` means that the
-    user chose the folder: existing files keep their links, mode and owner.
+    """Write the report as NAME.md, .tex, .html, .json or .csv for these formats, and its pictures;
+    return the paths, texts first.
 
-    Raises RunError if the folder cannot be created.
+    The folder is created. Existing files are replaced; with `named` (the user chose the folder)
+    they are written in place. Raise RunError if something cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -345,7 +365,11 @@ def write_report(
 
 
 def write_pictures(pictures: Sequence[Picture], folder: Path, *, named: bool = False) -> list[Path]:
-    """Write each picture as SVG, PDF and PNG; return the paths."""
+    """Write each picture as NAME.svg, NAME.pdf and NAME.png into an existing folder; return the
+    paths in this order.
+
+    With `named` existing files are written in place. Raise RunError if a file cannot be written.
+    """
     out = []
     for picture in pictures:
         for ending, data in (

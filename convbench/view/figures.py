@@ -38,8 +38,12 @@ FROM raw.verdicts
 
 
 def overview_figures(index: ViewIndex, *, drawings: bool = True) -> dict[str, Any]:
-    """Return the data of the overview page: totals, filters with counts, figures by policy and
-    temperature, and pictures, as SVG if `drawings` is true and there is one."""
+    """Return the data of the overview page, with the keys judges, totals, facets, runs, methods,
+    temperatures, rewards and pictures.
+
+    `methods` has figures by run, policy and split, `temperatures` also by temperature; `rewards`
+    has a histogram for each judge. With `drawings` a picture's SVG is preferred.
+    """
     return {
         "judges": index.judges,
         "totals": _total_counts(index),
@@ -64,8 +68,11 @@ def _total_counts(index: ViewIndex) -> dict[str, Any]:
 
 
 def run_costs(index: ViewIndex) -> list[dict[str, float | None]]:
-    """Return for each run the dollars for conversations, for verdicts and in total; None if
-    unknown."""
+    """Return `talk_usd`, `judge_usd` and `total_usd` of each run, in the order of the index; None
+    for what is unknown.
+
+    Judging is 0 without verdicts.
+    """
     talked = {
         row["run_no"]: row["usd"]
         for row in index.query_rows(
@@ -122,10 +129,12 @@ def _run_name(run: Run) -> str:
 
 
 def figure_rows(index: ViewIndex, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each combination of `keys`: counts, accuracy and rewards, as means with the
-    same errors as the report (`convbench.stats.means`).
+    """Return a row for each combination of `keys` that occurs, sorted by them: the keys, counts,
+    `accuracy` and `rewards`.
 
-    Rows are grouped by a hash of the keys: the texts of a million rows would take 300 MB.
+    Accuracy and rewards (one for each judge) are as `estimate_json` gives them, with the report's
+    clustered errors. NaN becomes None. Rows are grouped by a hash of the keys: the texts of a
+    million rows would take 300 MB.
     """
     listed = ", ".join(keys)
     rows = index.query_rows(
@@ -144,8 +153,11 @@ def figure_rows(index: ViewIndex, keys: Sequence[str]) -> list[dict[str, Any]]:
 def clustered_means(
     index: ViewIndex, table: str, key: str, values: Sequence[str]
 ) -> dict[Any, list[Estimate | None]]:
-    """Return by `key` the mean of each column in `values`, clustered by `group_id`; None for a
-    column without numbers. The database computes the sums, one row a group."""
+    """Return by `key` the mean of each column in `values` with its error clustered by `group_id`,
+    in their order; None for a column without numbers.
+
+    `table`, `key` and `values` are SQL. The database computes the sums, one row for each group.
+    """
     each = range(len(values))
     sums = "".join(f", count({v}) AS n{k}, fsum({v}) AS s{k}" for k, v in enumerate(values))
     totals = "".join(f", sum(n{k}) AS all{k}, fsum(s{k}) / sum(n{k}) AS mean{k}" for k in each)
@@ -172,15 +184,19 @@ def clustered_means(
 
 
 def estimate_json(mean: Estimate | None) -> dict[str, Any] | None:
-    """Return an estimate for the page, None for None."""
+    """Return `mean`, `error`, `groups` and `n` of an estimate as a mapping; None for None."""
     if mean is None:
         return None
     return {"mean": mean.mean, "error": mean.error, "groups": mean.groups, "n": mean.n}
 
 
 def reward_histogram(index: ViewIndex, judge: int) -> dict[str, Any]:
-    """Return the counts of one judge's rewards in BINS equal bins, from the least reward or 0 to
-    the greatest or 1."""
+    """Return a judge's rewards counted in 20 equal bins, with the keys judge, low, high, counts,
+    scored and failed.
+
+    `judge` is its number in the index. The bins reach from the least reward or 0 to the greatest or
+    1. `failed` counts verdicts without a reward.
+    """
     column = f"reward_{judge}"
     ends = index.query_row(
         f"SELECT least(min({column}), 0) AS low, greatest(max({column}), 1) AS high "
@@ -209,7 +225,12 @@ def reward_histogram(index: ViewIndex, judge: int) -> dict[str, Any]:
 
 
 def report_pictures(index: ViewIndex, drawings: bool) -> list[dict[str, Any]]:
-    """Return the pictures in the reports of each run; SVG is preferred if `drawings` is true."""
+    """Return the pictures in the runs' folders of reports as `run_no`, `name` and `src` (an
+    address), one for each file stem.
+
+    With `drawings` an SVG is preferred; otherwise only pictures made of pixels are listed. Links
+    are left out.
+    """
     entries = []
     for number, run in enumerate(index.runs):
         files = {path.stem: path.name for path in list_rasters(run.reports_folder)}
@@ -232,10 +253,12 @@ NAMED = 4
 
 
 def base_comparisons(index: ViewIndex, base: str | None = None) -> dict[str, Any]:
-    """Return the comparison of every run with its Base, by split.
+    """Return `base` and `rows`: the comparison of every run with its Base, a row for each split.
 
-    `base` is the id of a run. Without it a child's Base is its parent, and the first of several
-    runs of one task is the Base of the others. Raises QueryError for an unknown id.
+    A row has the matrix of results, the pairs lost and gained, McNemar's p and the paired
+    difference of each measure. `base` is the id of a run. Without it a child's Base is its parent,
+    and the first of several runs of one task is the Base of the others. Raise QueryError for an
+    unknown id.
     """
     rows = []
     for number, first in sorted(_base_numbers(index, base).items()):
@@ -370,7 +393,11 @@ _STARTS = (
 
 
 def raster_type(path: Path) -> str | None:
-    """Return the media type of a picture made of pixels, by its content; None for other files."""
+    """Return the media type of a PNG, JPEG, GIF or WebP picture, by its content; None for any other
+    file.
+
+    None also for a link, a file of more than 32 MiB, a hidden name or another suffix.
+    """
     good = FILE.fullmatch(path.name) and path.suffix in RASTER
     if not good or path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
         return None
@@ -380,6 +407,7 @@ def raster_type(path: Path) -> str | None:
 
 
 def list_rasters(folder: Path) -> Iterator[Path]:
-    """Yield the pictures made of pixels in a folder, sorted by name."""
+    """Yield the pictures made of pixels directly in a folder, sorted by name; nothing if it does
+    not exist or is a link."""
     if folder.is_dir() and not folder.is_symlink():
         yield from (path for path in sorted(folder.iterdir()) if raster_type(path))

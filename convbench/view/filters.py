@@ -28,7 +28,8 @@ RESULTS = {
 
 
 def result_sql(table: str = "") -> str:
-    """Return SQL for the name of a conversation's result; `table` is an alias."""
+    """Return an SQL expression for the name of a conversation's result, one of RESULTS; `table` is
+    the alias of its columns."""
     dot = f"{table}." if table else ""
     cases = (f"WHEN {sql.format(dot)} THEN '{name}'" for name, sql in RESULTS.items())
     return f"CASE {' '.join(cases)} END"
@@ -78,9 +79,10 @@ prompt_tokens, completion_tokens, stop, seed, attempts, branch_parent IS NOT NUL
 
 
 def list_page(index: ViewIndex, query: Query) -> dict[str, Any]:
-    """Return `{total, offset, rows}` for the filters, the order and the page of a request.
+    """Return `total`, `offset` and `rows` for the filters, the order and the page of a request.
 
-    Raises QueryError naming the parameter that is wrong.
+    A page has `limit` rows (50, at most 500); beyond the end it is empty. With `versus` a row with
+    a partner also has `was` and `base_id`. Raise QueryError naming the parameter that is wrong.
     """
     where, values = where_clause(index, query)
     base, _ = _base_and_results(index, query)
@@ -102,8 +104,12 @@ def list_page(index: ViewIndex, query: Query) -> dict[str, Any]:
 
 
 def pairs_sql(columns: str, first: int, other: int) -> str:
-    """Return SQL for the pairs of two runs: `a` is a conversation of Base, `b` one of the other run
-    with the same question, sample number and temperature, as in the report."""
+    """Return SQL that selects `columns` of the pairs of two runs, given by number: `a` is a
+    conversation of run `first`, `b` one of run `other`.
+
+    A pair has the same question, sample number and temperature, as in the report. Branches are left
+    out.
+    """
     return (
         f"SELECT {columns} FROM conversations a JOIN conversations b "
         f"ON b.run_no = {other} AND {_same_question_sql(first)}"
@@ -119,7 +125,11 @@ def _same_question_sql(first: int) -> str:
 
 
 def partners_sql(first: int, marks: str) -> str:
-    """Return SQL for the paired conversations of Base; the parameters are the `n` of the others."""
+    """Return SQL for the paired conversations in run `first`: columns `n` (of the other), `base_id`
+    and `was` (its result).
+
+    `marks` are the placeholders of the parameters, the `n` of the others.
+    """
     return (
         f"SELECT b.n, a.conversation_id AS base_id, {result_sql('a')} AS was FROM conversations b "
         f"JOIN conversations a ON {_same_question_sql(first)} WHERE b.n IN ({marks})"
@@ -157,7 +167,8 @@ def _versus_condition(index: ViewIndex, query: Query) -> tuple[list[str], list[A
 
 
 def reward_lists(index: ViewIndex) -> str:
-    """Return two list columns: the judges' rewards, and whether a judge failed."""
+    """Return SQL, beginning with a comma, for two list columns: `rewards` by judge, and `unscored`,
+    whether the judge failed."""
     each = range(len(index.judges))
     columns = ", ".join(f"reward_{k}" for k in each)
     lost = ", ".join(f"coalesce(failed_{k}, false)" for k in each)
@@ -165,7 +176,7 @@ def reward_lists(index: ViewIndex) -> str:
 
 
 def finite_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with NaN and infinity replaced by None, for JSON."""
+    """Return a new mapping with NaN and infinity replaced by None, also in lists, for JSON."""
     return {name: _finite_value(value) for name, value in row.items()}
 
 
@@ -176,8 +187,12 @@ def _finite_value(value: Any) -> Any:
 
 
 def facet_counts(index: ViewIndex, query: Query) -> dict[str, list[list[Any]]]:
-    """Return for each filter its values with the number of conversations that would match, the
-    other filters unchanged: `[[value, count], …]` by filter."""
+    """Return `[[value, count], …]` by filter: the number of conversations that would match each
+    value, the other filters unchanged.
+
+    Every filter in FACETS is a key. Values are sorted; missing ones are left out. Raise QueryError
+    for a wrong parameter.
+    """
     counts: dict[str, list[list[Any]]] = {}
     free: list[str] = []
     for name in FACETS:
@@ -228,7 +243,11 @@ def without_filter(query: Query, name: str) -> Query:
 
 
 def where_clause(index: ViewIndex, query: Query) -> tuple[str, list[Any]]:
-    """Return the SQL condition for all filters of a request, with its parameters."""
+    """Return (SQL condition, its parameters) for all filters of a request; the condition is true
+    without a filter.
+
+    Raise QueryError naming the parameter that is wrong.
+    """
     parts = ["true"]
     values: list[Any] = []
     for name in CHOICES:
@@ -275,14 +294,17 @@ def _begins_id(index: ViewIndex, term: str) -> bool:
 
 
 def search_terms(text: str) -> list[str]:
-    """Return the words and "quoted phrases" of a search, all of which must match."""
+    """Return the words and "quoted phrases" of a search without their quotes, in order; empty for
+    an empty text."""
     return [phrase or word.replace('"', "") for phrase, word in TERM.findall(text)]
 
 
 def free_condition(index: ViewIndex, clause: str) -> str:
-    """Return the query for the rows of a free SQL condition, checked as in `convbench query`.
+    """Return the SQL query that selects the numbers `n` of the rows for a free SQL condition,
+    checked as in `convbench query`.
 
-    Raises QueryError unless it is a single condition that only reads.
+    Raise QueryError unless it is a single condition of at most 2,000 characters that only reads and
+    names known columns.
     """
     source = TEXTED if re.search(r"\btext\b", clause, re.IGNORECASE) else "conversations"
     sql = f"SELECT n FROM {source} WHERE (\n{clause}\n)"
@@ -339,8 +361,11 @@ def _reward_condition(index: ViewIndex, query: Query) -> tuple[list[str], list[A
 
 
 def reward_column(index: ViewIndex, query: Query) -> str | None:
-    """Return the reward column of the requested judge, else of the first; None without judges.
-    Raises QueryError for an unknown judge."""
+    """Return the name of the reward column of the request's `judge`, else of the first judge; None
+    if there are no judges.
+
+    Raise QueryError for an unknown judge.
+    """
     judge = _last_value(query, "judge")
     if judge and judge not in index.judges:
         known = ", ".join(index.judges) or "no judge"

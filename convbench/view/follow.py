@@ -71,13 +71,17 @@ class GrowingIndex:
 
     @property
     def making_s(self) -> float | None:
-        """Return for how many seconds another process has been making rows, or None."""
+        """Return for how many seconds another process has been making rows; None if none is."""
         maker = self._maker
         return None if maker is None else time.monotonic() - maker.since
 
     def take_in(self) -> int:
-        """Index what was appended to the runs, and return the version. While one caller does so,
-        others get the current version at once."""
+        """Index what was appended to the runs, and return the version, which increases with every
+        new index.
+
+        While another caller does so, and for a while after each refresh, return the current version
+        at once. An error is not raised: `problem` says it, and the index stays.
+        """
         if time.monotonic() < self._rest_until or not self._lock.acquire(blocking=False):
             return self.version
         try:
@@ -173,14 +177,18 @@ class RowMaker:
         return self._process.poll() is None
 
     def raise_run_error(self) -> None:
-        """Raise RunError if it found the runs damaged. After any other failure (no disk space for
-        sidecars, a kill) the rows are made in this process."""
+        """Raise RunError with its message if it ended because the runs are damaged; otherwise do
+        nothing.
+
+        After any other failure (no disk space for sidecars, a kill) the rows are made in this
+        process.
+        """
         if self._process.returncode == WRONG:
             self._output.seek(0)
             raise RunError(self._output.read().decode(errors="replace").strip())
 
     def stop(self) -> None:
-        """Kill it if it runs."""
+        """Kill the process if it runs, and close its output."""
         if self.is_running:
             self._process.kill()  # DuckDB handles no other signal within a block of rows
             self._process.wait()
@@ -198,9 +206,13 @@ def _make_rows() -> None:
 
 
 def run_status(growing: GrowingIndex) -> dict[str, Any]:
-    """Index what was appended, and return the status for the page: version, problem, the growing
-    runs, for how many seconds an index is being made, and how many conversations of each run are
-    shown until then."""
+    """Index what was appended, and return the status for the page: version, problem, making_s,
+    first and growing.
+
+    `making_s` is for how many seconds an index is being made, `first` how many conversations of
+    each run are shown until then; both are None otherwise. `growing` has counts, pace a minute and
+    cost of each run whose files changed in the last two minutes.
+    """
     version = growing.take_in()
     index = growing.index
     return {

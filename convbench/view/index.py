@@ -65,7 +65,11 @@ class ViewIndex:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def query_rows(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Return rows as mappings. Raises QueryError for wrong SQL and after LONGEST_S."""
+        """Return the rows of a query as mappings by column name; an empty list without rows.
+
+        Raise QueryError for wrong SQL, after 10 seconds, for too much memory, or while the index is
+        rebuilt.
+        """
 
         def fetch_rows() -> list[dict[str, Any]]:
             cursor = self.connection.execute(sql, list(values))
@@ -75,7 +79,8 @@ class ViewIndex:
         return self._run_limited(fetch_rows)
 
     def ordered_numbers(self, sql: str, values: Sequence[Any]) -> Any:
-        """Return the rows' numbers `n` that a query finds, in its order, as an Arrow array.
+        """Return the first column of a query, the rows' numbers `n` in its order, as an Arrow
+        array. Raise QueryError as `query_rows` does.
 
         The newest few are kept, so that the next page of a search costs nothing.
         """
@@ -100,9 +105,13 @@ class ViewIndex:
         return self._match_tables.get(tuple(terms))
 
     def matching_table(self, terms: Sequence[str], condition: str, values: Sequence[Any]) -> str:
-        """Return a table of the numbers `n` of the rows whose texts hold all terms, which
-        `condition` says in SQL. Every text is read for it, so the newest few are kept: a search
-        is asked for by the list and by each count beside a filter."""
+        """Return the name of a table of the numbers `n` of the rows whose texts contain all terms;
+        `condition` says that in SQL.
+
+        Every text is read for it, so the newest 16 tables are kept by their terms: a search is
+        asked for by the list and by each count beside a filter. Raise QueryError as `query_rows`
+        does.
+        """
         key = tuple(terms)
 
         def make_table() -> str:
@@ -139,17 +148,27 @@ class ViewIndex:
                 raise QueryError(LOST if self.lost else guard.first_line(error)) from None
 
     def query_row(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return the only row."""
+        """Return the first row of a query as a mapping.
+
+        Raise IndexError if there is none, QueryError as `query_rows` does.
+        """
         return self.query_rows(sql, values)[0]
 
     def guarded_tree(self, sql: str) -> Any:
-        """Return DuckDB's tree of a reading SELECT; anything else is a QueryError."""
+        """Return DuckDB's syntax tree of a SELECT that only reads, as JSON data.
+
+        Raise QueryError for anything else.
+        """
         with self._lock:
             guard.reading_statement(self.connection, sql)
             return guard.syntax_tree(self.connection, sql)
 
     def read_conversation(self, conversation_id: str) -> tuple[Run, Conversation, Example]:
-        """Read one record from its file. Raises RunError where there is none of this id."""
+        """Return (run, conversation, question) of an id, read from the run's file.
+
+        Raise RunError if there is none of this id, the file was replaced since it was indexed, or
+        the question is missing.
+        """
         location = self.locate_conversation(conversation_id)
         run, file = self.runs[location["run_no"]], self.files[location["file"]]
         where = f"{file.path}: byte {location['start']}"
@@ -166,9 +185,11 @@ class ViewIndex:
         return run, conversation, example
 
     def locate_conversation(self, conversation_id: str) -> dict[str, int]:
-        """Return the number of the run, of the file, and where in it a conversation lies: `run_no`,
-        `file`, `start`, `length`; the first run that has an id counts. Raises RunError where there
-        is none of this id."""
+        """Return where a conversation's record lies, as `run_no`, `file` (both are positions in
+        lists of the index), `start` and `length` in bytes.
+
+        The first run that has the id counts. Raise RunError if there is none of this id.
+        """
         rows = self.query_rows(
             f"SELECT run_no, position >> {FILE_BIT} AS file, length, "
             f"position - ((position >> {FILE_BIT}) << {FILE_BIT}) AS start "
@@ -181,25 +202,27 @@ class ViewIndex:
 
     @cached_property
     def total(self) -> int:
-        """Conversations in all."""
+        """Return the number of conversations in the index."""
         return int(self.query_row("SELECT count(*) AS n FROM conversations")["n"])
 
     @cached_property
     def columns(self) -> list[str]:
-        """Columns that a condition may name, as in `query`; a few of our own are left out."""
+        """Return the names of the columns that a condition may name, as in `query`, without those
+        of the viewer's own."""
         rows = self.query_rows("SELECT column_name AS name FROM (DESCRIBE conversations)")
         ours = ("n", "q", "run_no", "position", "length")
         mine = {f"{kind}_{k}" for k in range(len(self.judges)) for kind in ("reward", "failed")}
         return [row["name"] for row in rows if row["name"] not in mine.union(ours)]
 
     def close(self) -> None:
-        """Free the memory."""
+        """Close the database connection, which frees the memory; the index answers nothing
+        afterwards."""
         with self._lock:
             self.connection.close()
 
 
 def distinct_runs(runs: Iterable[Run]) -> list[Run]:
-    """Return runs, each once."""
+    """Return the runs in their order, those of one folder (links resolved) once."""
     return list({run.path.resolve(): run for run in runs}.values())
 
 
@@ -323,7 +346,11 @@ def _index_statements(judges: Sequence[str]) -> Iterator[str]:
 
 
 def rewards_sql(judges: Sequence[str]) -> str:
-    """One row a conversation, with the reward of every judge and whether it failed."""
+    """Return SQL for the newest verdicts, one row a conversation: run_no, conversation_id, and for
+    the K-th judge `reward_K` and `failed_K`.
+
+    Both are NULL without a verdict of that judge.
+    """
     columns = ""
     for k, judge in enumerate(judges):
         name = "'" + judge.replace("'", "''") + "'"

@@ -33,32 +33,37 @@ from convbench.view.talk import talk_json
 
 
 def labels_file(run: Run, rubric: str = PEOPLE) -> Path:
-    """Return the path of a run's labels by a rubric."""
+    """Return the path of a run's labels by a rubric, `labels.jsonl` or `labels-RUBRIC.jsonl`; the
+    file need not exist."""
     return run.path / ("labels.jsonl" if rubric == PEOPLE else f"labels-{rubric}.jsonl")
 
 
 def labels_of(run: Run, conversation_id: str) -> list[dict[str, Any]]:
-    """Return the labels of one conversation, of all rubrics."""
+    """Return the labels of one conversation as stored, of all rubrics and raters; empty if there
+    are none."""
     labels = (row for path in label_files(run) for row in read_records(path))
     return [row for row in labels if row.get("conversation_id") == conversation_id]
 
 
 def count_labels(run: Run) -> int:
-    """Return the number of labels of a run."""
+    """Return the number of stored labels of a run, of all rubrics and raters; 0 without a file."""
     return sum(1 for path in label_files(run) for _ in read_records(path))
 
 
 def label_files(run: Run) -> list[Path]:
-    """Return the existing files of labels of a run, sorted by name."""
+    """Return the existing files of labels of a run: `labels.jsonl` first, then those of other
+    rubrics sorted by name."""
     paths = [run.path / "labels.jsonl", *sorted(run.path.glob("labels-*.jsonl"))]
     return [path for path in paths if path.is_file()]
 
 
 def save_label(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
-    """Store one label and return its row. It replaces the rater's earlier one of the conversation.
+    """Store one label and return its row; the rater's earlier label of the conversation by this
+    rubric is replaced.
 
-    `label` has conversation_id, rater, scores by metric, note; without scores the earlier label is
-    removed. Raises DataError for scores that `human:FILE` would refuse.
+    `label` has conversation_id, rater, scores by metric, and note. Without scores the earlier label
+    is removed, and the row is returned all the same. Raise DataError for a label that `check_label`
+    refuses, RunError if it cannot be written.
     """
     row = check_label(spec, label)
     mine = (row["conversation_id"], row["rater"])
@@ -73,7 +78,12 @@ def save_label(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str,
 
 
 def check_label(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row to store for a label. Raises DataError naming what was found and expected."""
+    """Return the row to store for a label: conversation_id, rater, the scores by metric in the
+    rubric's order, and note.
+
+    Empty scores are allowed. Raise DataError, which says what was found and expected, for a wrong
+    rater, note or score, or if the reward's metric is missing.
+    """
     rater, note, scores = (label.get(name) for name in ("rater", "note", "scores"))
     if (
         not isinstance(rater, str)
@@ -128,15 +138,20 @@ class LabelQueues:
 
     @property
     def drawn_count(self) -> int:
-        """Return the number of conversations that were drawn into the queues."""
+        """Return the number of conversations in the queues, each counted once in a queue however
+        often it was drawn."""
         return sum(
             len({entry.conversation_id for draw in read_draws(queue.run) for entry in draw.drawn})
             for queue in self.queues
         )
 
     def next_item(self, request: web.Request) -> dict[str, Any]:
-        """Return the next conversation for this rater to label, with the progress of the queues;
-        with `back=1` in the request the one labelled last, to correct it."""
+        """Return `item`, the next conversation for this rater to label, and `progress` of each
+        queue. `item` is None if nothing is left.
+
+        With `back=1` in the request it is the one labelled last, to correct it. Judges and their
+        scores are not in it. Raise DataError for a wrong rater.
+        """
         rater = _parse_rater(request.query.get("rater"))
         back = request.query.get("back") == "1"
         item = None
@@ -153,8 +168,11 @@ class LabelQueues:
         }
 
     def store_label(self, label: Any) -> dict[str, Any]:
-        """Store a rater's label of a conversation in a queue. Raises DataError for an unknown
-        key."""
+        """Store a rater's label of a conversation in the queue that holds its `key`; return `kept`
+        as true.
+
+        Raise DataError for an unknown key or a label that the queue refuses.
+        """
         if not isinstance(label, dict) or not isinstance(label.get("key"), str):
             raise DataError("expected a JSON object with key, rater, scores or skipped")
         for queue in self.queues:
@@ -203,8 +221,12 @@ def _parse_rater(text: str | None) -> str:
 
 
 def label_agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
-    """Return one row for each judge with this rubric's headline metric: how its scores agree with
-    the labels of people."""
+    """Return how each judge's scores agree with people's labels, a row for each judge with this
+    rubric's headline metric.
+
+    A row has judge, common, equal, kappa, correlation and difference (judge minus people, in points
+    of the scale); a figure that cannot be computed is None.
+    """
     read = read_labels(labels, spec)
     specs = {**run.judge_specs(), read.digest: spec}
     verdicts: list[Verdict | VerdictRow] = [

@@ -47,11 +47,13 @@ class Library:
         self._counting = threading.Lock()
 
     def list_runs(self) -> list[Run]:
-        """Return the runs in the folder, newest first."""
+        """Return the runs directly in the folder, newest first, without symbolic links; empty if
+        there are none."""
         return all_runs(self.root)[::-1]
 
     def run_rows(self) -> list[dict[str, Any]]:
-        """Return one row for each run: facts of its manifest, and when its files changed."""
+        """Return a row for each run, newest first: name, run, kind, task, protocol, mode, created,
+        policy, and when its files changed."""
         return [self._run_row(run) for run in self.list_runs()]
 
     def _run_row(self, run: Run) -> dict[str, Any]:
@@ -69,9 +71,13 @@ class Library:
         }
 
     def run_counts(self, name: str) -> dict[str, Any]:
-        """Return the counts of a run, and when the files changed from which they were taken. If the
-        files have changed it is counted again, by one caller at a time and no sooner than EASE
-        times the last count took, since a large run is read from its beginning each time."""
+        """Return the counts of a run by its folder's name: conversations, failed, planned, judges,
+        evals, usd, tags, note and `changed`, when the counted files changed.
+
+        If the files have changed it is counted again, by one caller at a time and no sooner than 4
+        times as long after as the last count took; until then the old counts are returned. Raise
+        RunError for an unknown name.
+        """
         with self._counting:
             run = self._open_run(name)
             now = [file_states(member) for member in (run, *run.child_runs())]
@@ -94,7 +100,12 @@ class Library:
         raise RunError(f"{name}: found no such run in {self.root}")
 
     def open_index(self, chosen: str) -> GrowingIndex:
-        """Return the index of the runs named in an address: quoted names, separated by commas."""
+        """Return the index of the runs named in an address: quoted names, separated by commas; at
+        most 100 of them.
+
+        The four indexes used last stay open; others are closed. Raise RunError for an unknown name
+        or a damaged run.
+        """
         names = tuple(dict.fromkeys(unquote(part) for part in chosen.split(",")))[:MOST]
         with self._lock:
             growing = self._open.pop(names, None)
@@ -140,9 +151,12 @@ HERE = Path("runs")
 
 
 def library_or_index(paths: Sequence[Path], say: Callable[[str], None]) -> GrowingIndex | Library:
-    """Return the index of the runs at these paths, or a library if the path is a folder of runs.
+    """Return a library if there is one path and it is a folder of runs, else the index of the runs
+    at these paths.
 
-    Without a path that is the folder `runs`, or the only run in it.
+    Without a path it is a library of the folder `runs` if that has several runs, else the index of
+    the newest run. `say` gets a line for each step. Raise RunError if a run is not found or
+    damaged.
     """
     folders = [path for path in paths or [HERE] if is_folder(path)]
     if folders and len(paths) <= 1 and (paths or len(all_runs(HERE)) > 1):
@@ -151,13 +165,16 @@ def library_or_index(paths: Sequence[Path], say: Callable[[str], None]) -> Growi
 
 
 def is_folder(path: Path) -> bool:
-    """Return True if a path is a folder that contains runs and is no run itself."""
+    """Return True if a path is a folder with runs directly in it and is no run itself."""
     return not (path / "run.json").exists() and path.is_dir() and bool(all_runs(path))
 
 
 def open_members(paths: Sequence[Path]) -> list[Run]:
-    """Return the runs at these paths and in these folders, each with its children; without a path
-    the newest run."""
+    """Return the runs at these paths and in these folders of runs, each followed by its child runs;
+    without a path the newest run.
+
+    Raise RunError if there is no run at a path.
+    """
     runs: list[Run] = []
     for path in paths:
         runs += all_runs(path) if is_folder(path) else [find_run(path)]
@@ -165,5 +182,6 @@ def open_members(paths: Sequence[Path]) -> list[Run]:
 
 
 def index_runs(paths: Sequence[Path], say: Callable[[str], None]) -> ViewIndex:
-    """Return the index of the runs at these paths with their children, or of the newest run."""
+    """Return the index of the runs at these paths with their child runs, or of the newest run;
+    `say` gets a line for each step."""
     return build_index(open_members(paths), say)

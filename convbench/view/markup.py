@@ -56,7 +56,12 @@ Tree = list[Any]
 
 
 def markdown_tree(text: str) -> Tree | None:
-    """Return the elements of a text, or None if it is too long or would look the same as text."""
+    """Return the elements of a Markdown text as nested lists of texts and [tag, children]; an
+    ordered list may have its first number third.
+
+    None if the text has more than 40,000 characters or consists of plain paragraphs. HTML in it
+    stays text; a link becomes its text and address.
+    """
     if len(text) > LONGEST or not _has_markup(text):
         return None
     import nh3

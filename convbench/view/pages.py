@@ -77,8 +77,11 @@ class Pages:
     def image_response(
         self, folder: str, endings: Collection[str], request: web.Request
     ) -> web.FileResponse:
-        """Return an image in a folder of a run. Its type is taken from its content; SVG is allowed
-        by `endings` only. Raises HTTPNotFound for any other file."""
+        """Return an image in a folder of a run, with its media type by content; SVG is allowed only
+        if `endings` has it.
+
+        Raise HTTPNotFound for any other file or an unknown run.
+        """
         path = file_in_folder(
             self.requested_run(request).path / folder, request.match_info["name"], endings
         )
@@ -90,7 +93,10 @@ class Pages:
 
     async def picture_response(self, request: web.Request) -> web.Response:
         """Return a PNG of a page that a model wrote, or of a reference, rendered in the sandbox's
-        browser without network."""
+        browser without network.
+
+        The newest 64 are kept. Raise RunError for an unknown conversation or page.
+        """
         html = await asyncio.to_thread(
             lambda: page_html(self.index, _conversation_id(request), request.match_info["place"])
         )
@@ -102,14 +108,18 @@ class Pages:
         return web.Response(body=self._shots[html], headers=headers)
 
     def requested_run(self, request: web.Request) -> Any:
-        """Return the run whose number is in the address. Raises HTTPNotFound if there is none."""
+        """Return the run whose number in the index is in the address.
+
+        Raise HTTPNotFound if there is none.
+        """
         number = request.match_info["run"]
         if not (number.isascii() and number.isdigit()) or int(number) >= len(self.index.runs):
             raise web.HTTPNotFound
         return self.index.runs[int(number)]
 
     def overview_json(self, request: web.Request) -> dict[str, Any]:
-        """Return the figures, computed once a version, with the current counts of labels."""
+        """Return the figures of the overview, computed once a version, with rubrics and number of
+        labels by run, version and `gold`, the number of drawn conversations."""
         version = self.growing.version
         if self._overview[0] != version:
             self._overview = (version, overview_figures(self.index))
@@ -124,7 +134,11 @@ class Pages:
         }
 
     def versus_json(self, request: web.Request) -> dict[str, Any]:
-        """Return the comparison of every run with its Base, or with the run named by `base`."""
+        """Return the comparison of every run with its Base, or with the run whose id is the
+        request's `base`; computed once a version.
+
+        Raise QueryError for an unknown id.
+        """
         key = (self.growing.version, request.query.get("base"))
         if key not in self._versus:
             comparisons = base_comparisons(self.index, key[1])
@@ -134,7 +148,10 @@ class Pages:
         return self._versus[key]
 
     def talk_json(self, request: web.Request) -> dict[str, Any]:
-        """Return a conversation with its labels."""
+        """Return the conversation named in the address with its `labels`.
+
+        Raise RunError for an unknown id.
+        """
         return self._with_labels(talk_json(self.index, _conversation_id(request)))
 
     def _with_labels(self, talk: dict[str, Any]) -> dict[str, Any]:
@@ -142,14 +159,22 @@ class Pages:
         return {**talk, "labels": labels_of(run, talk["row"]["conversation_id"])}
 
     def compare_json(self, request: web.Request) -> list[dict[str, Any]]:
-        """Return the conversations named by `with`, or all about the same question."""
+        """Return the conversations that the request names by `with`, if they are about the same
+        question, else all about it; at most 24.
+
+        Each has its labels. Raise RunError for an unknown id.
+        """
         question = talks_json(self.index, [_conversation_id(request)])[0]["row"]["q"]
         about = [row["conversation_id"] for row in sibling_rows(self.index, question)]
         chosen = [name for name in request.query.getall("with", []) if name in about] or about
         return [self._with_labels(talk) for talk in talks_json(self.index, chosen[:COMPARED])]
 
     def agreement_json(self, request: web.Request) -> dict[str, Any]:
-        """Return the agreement of each judge with the labels of people."""
+        """Return the agreement of each judge with people's labels of a run, with the keys labels,
+        judges, metric, file and command.
+
+        Without labels it is only `labels` with 0. `command` judges the run by these labels.
+        """
         run = self.requested_run(request)
         spec, file = self._rubric_and_file(run)
         if not file.exists() or not file.stat().st_size:
@@ -177,7 +202,11 @@ class Pages:
         return default_rubric(), labels_file(run)
 
     def store_score(self, label: Any) -> dict[str, Any]:
-        """Store a label and return its row. Raises DataError for one that cannot be stored."""
+        """Store a label and return its row.
+
+        Raise DataError for one that cannot be stored or a failed conversation, RunError for an
+        unknown one.
+        """
         try:
             name = label["conversation_id"]
         except (KeyError, TypeError):
@@ -189,8 +218,11 @@ class Pages:
 
 
 def file_in_folder(folder: Path, name: str, endings: Collection[str]) -> Path:
-    """Return a file directly in this folder. Raises HTTPNotFound for any other name: it comes
-    decoded from the address and may contain `../`."""
+    """Return the path of a file directly in this folder whose suffix is in `endings`.
+
+    Raise HTTPNotFound for any other name: it comes decoded from the address and may contain `../`.
+    Hidden files and links out of the folder are refused too.
+    """
     path = folder / name
     good = FILE.fullmatch(name) and path.suffix in endings and path.is_file()
     if not good or path.resolve().parent != folder.resolve():
@@ -224,8 +256,10 @@ IMAGES = {"media": RASTER, "reports": (*RASTER, ".svg")}
 
 
 def page_routes(pages_of: Callable[[web.Request], Pages], prefix: str = "") -> list[web.RouteDef]:
-    """Return the routes of the pages. `pages_of` returns the pages for a request; it is called in a
-    thread."""
+    """Return the aiohttp routes of the pages, all below `prefix`.
+
+    `pages_of` returns the pages for a request; it is called in a thread.
+    """
 
     def get_handler(work: Work) -> Any:
         async def handle_get(request: web.Request) -> web.Response:
@@ -278,8 +312,11 @@ def page_routes(pages_of: Callable[[web.Request], Pages], prefix: str = "") -> l
 
 
 async def answer_json(work: Callable[[], Any]) -> web.Response:
-    """Return the result of `work`, run in a thread, as JSON; a ConvbenchError becomes an answer of
-    one line with status 404 or 400."""
+    """Return the result of `work`, run in a thread, as a JSON response.
+
+    A RunError becomes `error`, one line, with status 404, any other ConvbenchError the same with
+    status 400.
+    """
     try:
         content, status = await asyncio.to_thread(work), 200
     except ConvbenchError as error:

@@ -105,7 +105,8 @@ class RowFiles:
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def missing_bytes(self, runs: Sequence[Run]) -> int:
-        """Return the bytes of records whose rows were not made yet."""
+        """Return the bytes of records of these runs whose rows were not made yet; the new lines of
+        a file already read do not count."""
         size = 0
         for run in runs:
             for name, sidecars in _PartMaker(run).sidecars.items():
@@ -117,7 +118,11 @@ class RowFiles:
         return size
 
     def collect_rows(self, runs: Sequence[Run]) -> list[PartRows]:
-        """Return the rows of these runs as they are now. Raises RunError for damaged records."""
+        """Return the rows of these runs as they are now, an item for each part of a file; what is
+        missing is made and stored.
+
+        Raise RunError for damaged records.
+        """
         part_rows: list[PartRows] = []
         for number, run in enumerate(runs):
             with closing(_PartMaker(run)) as maker:
@@ -129,8 +134,11 @@ class RowFiles:
         return part_rows
 
     def collect_first(self, runs: Sequence[Run], most: int) -> list[PartRows]:
-        """Return the rows of the first `most` conversations of each run, and of as many verdicts of
-        each judge."""
+        """Return the rows of the first `most` conversations of each run, and of its first verdicts,
+        `most` times the number of its judges.
+
+        Of a run in shards only the first file is read. Raise RunError for damaged records.
+        """
         part_rows: list[PartRows] = []
         for number, run in enumerate(runs):
             judges = len(list((run.path / "judges").glob("*.json"))) or 1

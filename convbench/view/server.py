@@ -109,8 +109,11 @@ def _page_handler(where: str) -> Any:
 
 
 def open_socket(port: int | None, usual: int = 8642) -> socket.socket:
-    """Return a listening socket on 127.0.0.1: on `port`, or for None on the usual or a free port.
-    Raises RunError if the port cannot be used."""
+    """Return a listening socket on 127.0.0.1, on `port`; for None on port `usual`, or a free one if
+    that is taken.
+
+    Raise RunError if the port cannot be used.
+    """
     tries = [port] if port is not None else [usual, 0]
     for number in tries:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -133,8 +136,11 @@ def serve(
     *,
     browser: bool = False,
 ) -> None:
-    """Serve until interrupted, then close the index. `ready` is called with the address, which
-    holds the token; with `browser` it is opened."""
+    """Serve on 127.0.0.1 until interrupted, then close the index.
+
+    `ready` is called with the address, which holds the token; with `browser` it is also opened.
+    Raise RunError if the port cannot be used.
+    """
     with contextlib.closing(shown), contextlib.suppress(KeyboardInterrupt):
         sock, token = open_socket(port), secrets.token_urlsafe(24)
         number = sock.getsockname()[1]
@@ -193,17 +199,19 @@ PAGE = """<!doctype html>
 
 
 def has_screen() -> bool:
-    """Return True if a graphical browser can open; one in the terminal must not."""
+    """Return True on macOS and Windows, elsewhere if DISPLAY or WAYLAND_DISPLAY is set: then a
+    graphical browser can open."""
     shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or bool(shown)
 
 
 @contextmanager
 def open_browser(address: str, requested: bool) -> Iterator[None]:
-    """Open an address in the browser for the body of `with`, if requested and possible.
+    """Open an address in the browser on entry, if `requested` and there is a screen; otherwise do
+    nothing.
 
-    The browser gets a file that only this user can read and that leads to the address: everybody
-    on the machine can see a program's arguments.
+    The browser gets a file that only this user can read and that leads to the address, because
+    everybody on the machine can see a program's arguments. It is deleted at the end of the context.
     """
     if not requested or not has_screen():
         yield
@@ -238,10 +246,11 @@ REFUSED = (
 
 
 def token_gate(token: str, port: Callable[[], int]) -> Middleware:
-    """Return a middleware that refuses requests without the token.
+    """Return a middleware that answers requests without the token with status 403.
 
     The token comes once in the address of `/`; from then on it is in a cookie that requests of
-    other sites do not carry. A foreign Host is refused (DNS rebinding), and a foreign Origin.
+    other sites do not carry. A foreign Host is refused with 421 (DNS rebinding), a foreign Origin
+    with 403.
     """
 
     @web.middleware

@@ -37,9 +37,11 @@ T = TypeVar("T")
 def write_site(
     index: ViewIndex, folder: Path, say: Callable[[str], None] = lambda text: None
 ) -> int:
-    """Write the page and its data into a folder. Return the number of files.
+    """Write the page, its data and images into a new or empty folder, or in place of an earlier
+    site; return the number of files.
 
-    Raises RunError if the folder holds anything but an earlier site, or cannot be written.
+    `say` gets a line on progress. Raise RunError if the folder holds anything else, or cannot be
+    written.
     """
     folder = folder.resolve()  # a link stays one
     ours = any((folder / mark).is_file() for mark in (MARK, BEGUN))

@@ -56,8 +56,12 @@ def talk_json(index: ViewIndex, conversation_id: str) -> dict[str, Any]:
 
 
 def talks_json(index: ViewIndex, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return these conversations, in this order, without the others about their questions. Raises
-    RunError for an unknown id."""
+    """Return these conversations, in this order, with the keys row, run, question, reference,
+    pages, turns and verdicts.
+
+    `reference` has the hidden fields, `pages` the names of those that are HTML pages. Raise
+    RunError for an unknown id.
+    """
     for name in names:
         index.locate_conversation(name)
     marks = ", ".join("?" * len(names))
@@ -210,14 +214,18 @@ def _policy_parts(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]
 
 
 def as_markup(text: str) -> dict[str, Any]:
-    """Return `{"tree"}` with the Markdown of a text, empty if it has none."""
+    """Return the Markdown elements of a text under the key `tree`; an empty mapping if
+    `markdown_tree` gives None."""
     elements = markdown_tree(text)
     return {} if elements is None else {"tree": elements}
 
 
 def content_parts(content: Content, number: int, *, rendered: bool = False) -> list[dict[str, Any]]:
-    """Return text as `{"text"}`, with a `tree` if `rendered`, and images as `{"image"}`, the
-    address of a file of the run."""
+    """Return text as `text`, with the Markdown as `tree` if `rendered` and it has some, and images
+    as `image`, an address; an item for each part.
+
+    `number` is that of the run in the index.
+    """
     if isinstance(content, str):
         return [{"text": content, **(as_markup(content) if rendered else {})}]
     return [
@@ -229,8 +237,11 @@ def content_parts(content: Content, number: int, *, rendered: bool = False) -> l
 
 
 def chat_messages(index: ViewIndex, conversation_id: str) -> list[dict[str, Any]]:
-    """Return the conversation as chat-API messages from the policy's view: `tool_calls` of
-    assistants, results as messages of role `tool`, a picture as the name of its file."""
+    """Return the conversation as chat-API messages from the policy's view, with `tool_calls` of
+    assistants and results as messages of role `tool`.
+
+    A picture is given by the name of its file. Raise RunError for an unknown id.
+    """
     run, conversation, _ = index.read_conversation(conversation_id)
     protocol = run.manifest.protocol
     return [
@@ -258,7 +269,11 @@ def _part_json(part: TextPart | ImagePart) -> dict[str, Any]:
 
 
 def turn_prompts(index: ViewIndex, conversation_id: str) -> dict[str, Any]:
-    """Return, by turn index, the exact messages that a model got before the turn."""
+    """Return, by turn index as text, the exact messages that a model got before the turn: role,
+    parts, reasoning, name and calls.
+
+    Turns that no model was called for are left out. Raise RunError for an unknown id.
+    """
     run, conversation, _ = index.read_conversation(conversation_id)
     number = index.locate_conversation(conversation_id)["run_no"]
     by_turn = {}
@@ -281,7 +296,8 @@ def turn_prompts(index: ViewIndex, conversation_id: str) -> dict[str, Any]:
 
 
 def sibling_rows(index: ViewIndex, question: int) -> list[dict[str, Any]]:
-    """Return the rows of all conversations about a question."""
+    """Return the rows of the first 60 conversations about a question, in the order of the list;
+    `question` is its number in the index."""
     rows = index.query_rows(
         f"SELECT {SHOWN}{reward_lists(index)} FROM conversations WHERE q = ? ORDER BY n LIMIT ?",
         [question, MOST_BESIDE],
@@ -292,7 +308,12 @@ def sibling_rows(index: ViewIndex, question: int) -> list[dict[str, Any]]:
 def verdicts_json(
     index: ViewIndex, names: Sequence[str]
 ) -> dict[tuple[int, str], list[dict[str, Any]]]:
-    """Return the verdicts on these conversations by (run number, conversation_id)."""
+    """Return the verdicts on these conversations by (run number, conversation_id), sorted by judge;
+    conversations without verdicts are left out.
+
+    Each has judge, model, reward, headline, scores, details, reply, failure and attempts. An item
+    of scores has name, label, score, why and limits.
+    """
     marks = ", ".join("?" * len(names))
     rows = index.query_rows(
         "SELECT run_no, conversation_id, judge, fingerprint, scores, reward, justifications, "
@@ -361,8 +382,12 @@ UNKNOWN = "The messages before this call; the journal does not record its other 
 
 
 def turn_calls(index: ViewIndex, conversation_id: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the model calls of each turn, by turn index: key, request, reply, lost attempts and
-    wire records; requests and replies as JSON text."""
+    """Return the model calls of each turn, by turn index as text: key, request, reply, lost
+    attempts, wire records and `proof`.
+
+    Requests and replies are JSON text. `proof` says whether the rebuilt request has the journal's
+    hash. Turns without a recorded call are left out. Raise RunError for an unknown id.
+    """
     run, conversation, _ = index.read_conversation(conversation_id)
     requests = {call.key: call for call in conversation_calls(run.manifest, conversation)}
     by_turn: dict[str, list[dict[str, Any]]] = {}

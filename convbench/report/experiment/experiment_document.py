@@ -63,14 +63,18 @@ class CellCost:
     """Number of runs whose records cannot be read."""
 
     def add(self, other: CellCost) -> None:
-        """Add another cost to this one, field by field."""
+        """Add another cost to this one in place, field by field."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 def cost_table(runs: Sequence[Run], ends: StepEnds) -> Table:
-    """Return the table of dollars, tokens and hours: a row a cell with its evaluations, and their
-    sum."""
+    """Return the table of dollars, tokens and hours, a row for each cell and a last row `All`.
+
+    A cell's row includes its evaluations and branches. Cells without a run that have steps in
+    `ends` have a row too. A `+ ?` after a total means that some prices are unknown. Runs that
+    cannot be read are counted in a note.
+    """
     costs = {run.path.name: _cell_cost(run, ends) for run in runs}
     for cell in dict.fromkeys(end.cell for end in ends.values()):
         costs.setdefault(cell, CellCost(seconds=_cell_seconds(cell, ends)))
@@ -178,7 +182,8 @@ def _cell_seconds(cell: str, ends: StepEnds) -> float:
 
 
 def cells_in(root: Path) -> list[Path]:
-    """Return the run folders of an experiment, by name."""
+    """Return the subfolders that have a `run.json`, sorted by path, without symbolic links; empty
+    if there is no such folder."""
     folders = (file.parent for file in root.glob("*/run.json"))
     return sorted(path for path in folders if not path.is_symlink())
 
@@ -201,15 +206,19 @@ class ExperimentResults:
     """(run, reason) for runs that cannot be read, or have no conversations of the split yet."""
 
     def failed_steps(self) -> list[StepEnd]:
-        """Return the steps that failed, or in which something failed. Steps that only an earlier
-        command planned are left out."""
+        """Return the steps that failed, or that ended well but reported reasons, in the order of
+        the record.
+
+        If there is a plan, steps that it does not list are left out.
+        """
         addresses = set(self.plan.steps) or self.ends.keys()
         bad = (end for end in self.ends.values() if not end.done or end.reasons)
         return [end for end in bad if end.address in addresses]
 
 
 def is_experiment(folder: Path) -> bool:
-    """Return True if a folder is an experiment's: it has a plan, a record of steps, or cells."""
+    """Return True if a folder has no `run.json`, but has `plan.json`, `steps.jsonl` or a run folder
+    named `…-seedN`."""
     if (folder / "run.json").exists():
         return False
     cells = any(CELL.search(path.name) for path in cells_in(folder))
@@ -217,9 +226,12 @@ def is_experiment(folder: Path) -> bool:
 
 
 def read_experiment(root: Path, split: str = "test") -> ExperimentResults:
-    """Return an experiment's runs, sections and steps. Runs that cannot be read are listed instead
-    of raising an error, so that the others are still reported. Runs that differ only in their seed
-    are pooled."""
+    """Return an experiment's runs, sections, plan and ends of steps.
+
+    Runs that cannot be read, and those without conversations of the split, are listed in `unread`
+    with the reason. If the runs have several seeds, policies of one name are pooled. Policies that
+    are not comparable get a note. Raise RunError if `plan.json` or `steps.jsonl` is damaged.
+    """
     runs: list[Run] = []
     families: list[list[Policy]] = []
     unread: list[tuple[str, str]] = []
@@ -264,8 +276,14 @@ def experiment_document(
     page: Page | None = None,
     against: Sequence[str] = (),
 ) -> Document:
-    """Return the document of an experiment. `kind` is the kind of errors (None: each regime's own);
-    pictures are drawn for `page`; `against` names further policies that all are compared with."""
+    """Return the document of an experiment; nothing is written.
+
+    Its parts are an overview, the printed tables with our results, other sections, language
+    patterns (only with `plots`), what is missing, cost, and sample conversations. `kind` is the
+    kind of standard errors (None: each regime's own). `against` names further policies that all are
+    compared with, as they are with every model that is not trained. Without matplotlib the overview
+    says that there are no pictures.
+    """
     if plots:
         try:
             names = (policy.name for section in experiment.sections for policy in section.policies)
@@ -286,6 +304,9 @@ def _experiment_document(
     facts: Sequence[str],
     against: Sequence[str],
 ) -> Document:
+    shown = (section for section in experiment.sections if len(section.policies) > 2)
+    others = (p.name for section in shown for p in section.policies if p.is_other_model)
+    against = tuple(dict.fromkeys((*against, *others)))
     comparisons = published_comparisons(experiment.sections, experiment.ends, experiment.plan.steps)
     known = [comparison for comparison in comparisons if comparison.is_planned]
     unmatched = _without_table(experiment.sections, known)

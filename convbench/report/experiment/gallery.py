@@ -50,7 +50,11 @@ class ConversationPair:
 
 
 def gallery_part(sections: Sequence[Section]) -> ReportPart | None:
-    """Return the part with the chosen conversations; None if no setting has a pair."""
+    """Return the part with at most five pairs of conversations, chosen as RULE says; None if no
+    setting has a pair.
+
+    Long turns and conversations are cut, with a note of how much.
+    """
     chosen = [
         pair for section in _shown_sections(sections) if (pair := median_pair(section)) is not None
     ]
@@ -74,8 +78,13 @@ def _shown_sections(sections: Sequence[Section]) -> list[Section]:
 
 
 def median_pair(section: Section) -> ConversationPair | None:
-    """Return the pair of conversations with the median difference in reward; in right answers if
-    there is no judge. None without Base, a trained policy or a pair."""
+    """Return the pair of conversations with the median difference, the trained policy's value minus
+    Base's.
+
+    The value is the reward of the section's first judge, or right answers (0 or 1) without a judge.
+    Of two middle pairs it is the lower. The trained policy is SWiFt, else ReFit. None without Base,
+    such a policy or a pair.
+    """
     by_name = {plain_name(policy): policy for policy in reversed(section.policies)}
     learnt = next((by_name[name] for name in LEARNT if name in by_name), None)
     base = section.base

@@ -27,8 +27,12 @@ TITLE = "Figure 1: language patterns of Base and SWiFt"
 
 
 def pattern_parts(sections: Sequence[Section]) -> list[ReportPart]:
-    """Return a part for each task of the figure, and one that compares them; empty if no section is
-    of these tasks. A part that cannot be drawn says why."""
+    """Return a part for each of the tasks `arc` and `sciqa` that has a section, and a last part
+    that compares the two.
+
+    Empty if neither has one. A part that cannot be computed, and a comparison that lacks a task,
+    has a line that says what is missing.
+    """
     chosen = [
         candidate for task in SHOWN if (candidate := _set_section(sections, task)) is not None
     ]
@@ -91,7 +95,11 @@ def _pattern_part(section: Section, title: str) -> tuple[ReportPart, Spread | No
 
 
 def spread_table(spreads: dict[str, Spread]) -> Table:
-    """Return the table of what the appendix reads off the two pictures, a row a task."""
+    """Return the table of measures of the responses' spread, a row for each item of `spreads` under
+    its key.
+
+    Missing values are `-`; shares are in percent.
+    """
     columns = (
         Column("Set", "Set", numeric=False),
         Column("responses", "n"),

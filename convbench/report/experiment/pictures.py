@@ -21,8 +21,12 @@ MANY = 1000
 
 
 def radar_of(comparison: PublishedComparison, kind: ErrorKind) -> Picture | None:
-    """Return a table's radar charts with the printed scores dotted; None without a judge that
-    scores at least three metrics."""
+    """Return radar charts of the judge's metrics, one for each policy, with the printed scores
+    dotted.
+
+    None if nothing was measured, without a judge, or if no policy has three metrics on the scale of
+    the judge's headline.
+    """
     if comparison.section is None or comparison.judge is None:
         return None
     printed = {
@@ -39,8 +43,12 @@ def radar_of(comparison: PublishedComparison, kind: ErrorKind) -> Picture | None
 
 
 def curves_by_turns(comparisons: Sequence[PublishedComparison], kind: ErrorKind) -> Picture | None:
-    """Return curves of accuracy and the overall score by n, for tables of one setting at several n;
-    None if nothing was measured."""
+    """Return curves of accuracy and the overall score by number of turns, ours and the printed, for
+    tables of one setting.
+
+    Setting and judge are those of the table with the fewest turns. Tables without a section are
+    ignored. None if nothing was measured.
+    """
     some = sorted(
         (comparison for comparison in comparisons if comparison.section),
         key=lambda comparison: comparison.printed.turns,
@@ -87,8 +95,12 @@ def curves_by_turns(comparisons: Sequence[PublishedComparison], kind: ErrorKind)
 
 
 def curves_by_size(comparison: PublishedComparison, kind: ErrorKind) -> Picture | None:
-    """Return curves of accuracy and the overall score by rows of the logged set; None if nothing
-    was measured. A policy trained on all rows is at the number its training counted."""
+    """Return curves of accuracy and the overall score by number of training rows, ours and the
+    printed.
+
+    A policy trained on all rows is placed at the number that its training counted; one of unknown
+    size is left out. None if nothing was measured.
+    """
     section = comparison.section
     if section is None:
         return None

@@ -52,7 +52,8 @@ class PublishedComparison:
 
     @property
     def title(self) -> str:
-        """Return what is compared, in one line."""
+        """Return one line: `Table N: task · mode · protocol, n = turns`, with `by size of the
+        logged set` and `second judge` where they apply."""
         table = self.printed
         task = self.section.task if self.section else table.task
         parts = [task, table.mode, f"{table.protocol}, n = {table.turns}"]
@@ -62,7 +63,8 @@ class PublishedComparison:
 
     @property
     def extra_policies(self) -> tuple[Policy, ...]:
-        """Return our policies that the printed table lacks."""
+        """Return our policies of the section that are not matched to a printed method, in the
+        section's order; empty without a section."""
         known = {id(policy) for matched in self.own_policies.values() for policy in matched}
         policies = self.section.policies if self.section else ()
         return tuple(policy for policy in policies if id(policy) not in known)
@@ -71,8 +73,13 @@ class PublishedComparison:
 def published_comparisons(
     sections: Sequence[Section], ends: StepEnds, planned: Collection[str]
 ) -> list[PublishedComparison]:
-    """Return all printed tables in their order, each with our policies for it. A table that two of
-    our tasks correspond to comes twice. `planned` holds the addresses of planned steps."""
+    """Return a comparison for every printed table in order, and for every section of ours that
+    corresponds to it.
+
+    A table without policies of ours comes once, with section and judge None and the reason in
+    `missing`. `planned` and `ends` hold addresses of steps; they decide `is_planned` and the
+    reasons.
+    """
     known = {*planned, *ends}
     return [
         comparison
@@ -160,8 +167,11 @@ def _row_count(policy: Policy) -> str:
 
 
 def judge_of(table: PaperTable, section: Section) -> str | None:
-    """Return our judge that corresponds to the table's. For the paper's second judge it is ours of
-    that name, else our second one; for its first, the first other one. None if there is none."""
+    """Return the section's judge that corresponds to the table's; None if there is none.
+
+    For the paper's second judge (Claude Opus) it is ours of such a name, else our second judge. For
+    its first judge it is our first one without such a name, else the one with it.
+    """
     second = next((name for name in section.judges if is_second_judge(name)), None)
     others = [name for name in section.judges if name != second]
     if not is_second_judge(table.judge):
@@ -170,7 +180,8 @@ def judge_of(table: PaperTable, section: Section) -> str | None:
 
 
 def cells_of(table: PaperTable, ends: StepEnds) -> list[str]:
-    """Return the names of the experiment's cells that belong to this table, sorted."""
+    """Return the sorted names of the cells in `ends` whose task, mode, protocol and turns are this
+    table's."""
     return sorted({end.cell for end in ends.values() if _is_cell(table, end.cell)})
 
 
@@ -239,7 +250,12 @@ ODD = {
 
 
 def measures_for(comparison: PublishedComparison) -> list[Measure]:
-    """Return the measures of the printed columns, for our judge's scores of the same names."""
+    """Return the measures of the printed columns: accuracy, share of thinking, and six metrics of
+    our judge.
+
+    There are always eight. Without a judge the metrics have no values, and their limits are 0 to
+    10.
+    """
     spec = judge_spec(comparison.section.policies, comparison.judge) if comparison.section else None
     limits = (spec.lowest, spec.highest) if spec else (0.0, 10.0)
     return [
@@ -252,8 +268,12 @@ def measures_for(comparison: PublishedComparison) -> list[Measure]:
 def printed_part(
     comparison: PublishedComparison, kind: ErrorKind, against: Sequence[str] = ()
 ) -> ReportPart:
-    """Return the part of a printed table: regime and judge, the table, paired differences to Base
-    and to `against`, and how the methods were trained."""
+    """Return the part of a printed table: the table with our rows, paired differences to Base and
+    to each policy in `against`, and how the methods were trained.
+
+    Its facts name regime, errors and judge, and the reason for each missing method. If nothing was
+    measured, it has the printed table alone.
+    """
     tables = [printed_table(comparison, kind)]
     if comparison.section is not None:
         compared = (comparison.section, *compared_with(comparison.section, against))
@@ -276,7 +296,12 @@ def printed_part(
 
 
 def printed_table(comparison: PublishedComparison, kind: ErrorKind) -> Table:
-    """Return the printed table in its order, with our rows above each printed row."""
+    """Return the printed table in its order, with our rows above each printed row and our other
+    policies at the end.
+
+    A method that we lack has a row `NAME: missing`. In regime `as-printed` with naive errors, our
+    errors are for the paper's sample size.
+    """
     measures = measures_for(comparison)
     listed = [
         p for method in comparison.printed.methods for p in comparison.own_policies.get(method, ())
@@ -396,9 +421,12 @@ GroupSums = Mapping[str, tuple[float, int]]
 
 
 def order_table(comparisons: Sequence[PublishedComparison]) -> Table | None:
-    """Return the table of Kendall's tau between our order and the printed one: of each table's
-    methods by accuracy and overall score, then of each method by number of turns. None if no two
-    methods can be ordered."""
+    """Return the table of Kendall's tau between our order and the printed one, by accuracy and by
+    overall score.
+
+    It has a row for each table with two methods of ours or more, then one for each method measured
+    at two numbers of turns above 3. None without a row.
+    """
     rows = [row for comparison in comparisons if (row := _order_row(comparison)) is not None]
     rows += _turn_rows(comparisons)
     if not rows:
@@ -499,8 +527,12 @@ def _printed_pairs(
 
 
 def order_agreement(pairs: ComparedMeans, measure: Measure) -> RankAgreement:
-    """Return the agreement of our means with the printed ones. Its interval resamples questions,
-    the same for all policies that share them."""
+    """Return Kendall's tau-b of our means with the printed ones, with an exact p and a bootstrap
+    percentile interval.
+
+    Each bootstrap sample draws question groups, the same for all policies. Tau is None for fewer
+    than two policies, or if all our means or all printed ones are equal.
+    """
     sums = [_group_sums(policy, measure) for policy, _ in pairs]
     values = [_sums_mean(policy_sums, policy_sums.keys()) for policy_sums in sums]
     return rank_agreement(values, [printed for _, printed in pairs], _bootstrap_means(sums))

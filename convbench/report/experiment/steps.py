@@ -28,8 +28,10 @@ class ExperimentPlan:
 
 
 def write_plan(root: Path, title: str, steps: Sequence[str]) -> None:
-    """Write the planned steps of an experiment, so that its report can list what is missing. Raises
-    RunError if the folder cannot be written."""
+    """Write title and addresses of the planned steps as `plan.json`, in place of an earlier one.
+
+    The folder is created. Raise RunError if it cannot be written.
+    """
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -39,7 +41,10 @@ def write_plan(root: Path, title: str, steps: Sequence[str]) -> None:
 
 
 def read_plan(root: Path) -> ExperimentPlan:
-    """Return the planned steps of an experiment; an empty plan if there is none."""
+    """Return the planned steps of an experiment; an empty plan if there is no `plan.json`.
+
+    Raise RunError if it is damaged.
+    """
     record = read_object(root / PLAN)
     steps = record.get("steps")
     return ExperimentPlan(
@@ -49,7 +54,8 @@ def read_plan(root: Path) -> ExperimentPlan:
 
 
 def sort_cells(plan: ExperimentPlan, cells: Sequence[Path]) -> list[Path]:
-    """Return the folders of cells in the plan's order, then others by name."""
+    """Return the folders in the order in which the plan first names them, then those that it does
+    not name, sorted by name."""
     names = list(dict.fromkeys(step.partition("/")[0] for step in plan.steps))
     order = {name: number for number, name in enumerate(names)}
     return sorted(cells, key=lambda path: (order.get(path.name, len(order)), path.name))
@@ -79,7 +85,8 @@ class StepEnd:
 
     @property
     def why(self) -> str:
-        """Return its name and reasons, as a sentence."""
+        """Return `NAME: REASONS`, the reasons joined by `; `; for a step without reasons, that it
+        failed without a message."""
         return f"{self.name}: {'; '.join(self.reasons) or 'it failed without a message'}"
 
 
@@ -88,7 +95,12 @@ StepEnds = Mapping[str, StepEnd]
 
 
 def read_ends(root: Path) -> dict[str, StepEnd]:
-    """Return how each step of an experiment ended, by address; empty without a record."""
+    """Return how each step ended last, by address, in the order of first appearance in
+    `steps.jsonl`; empty without that file.
+
+    `seconds` is the sum over all its lines. API keys in the reasons are redacted. Raise RunError
+    for a line that is no object, or lacks `address` or `state`.
+    """
     ends: dict[str, StepEnd] = {}
     for line in read_records(root / FILE, "address", "state"):
         address, took = line["address"], line.get("seconds")

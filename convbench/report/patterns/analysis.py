@@ -43,15 +43,17 @@ class Response:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """Return its words in lower case, in order."""
+        """Return its words of two or more letters or digits, in lower case and in order."""
         return tuple(WORD.findall(self.text.lower()))
 
 
 def read_responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
-    """Return the final responses of every policy. Each run is one policy; a single run also brings
-    its children. The order of the runs does not matter.
+    """Return the final responses of every policy, Base first, then in the order of the papers'
+    tables.
 
-    Raises RunError for fewer than two policies, or one without conversations of the split.
+    Several runs are one policy each, in any order; a single run also brings its children.
+    Conversations that failed and branches are left out. Raise RunError for fewer than two policies,
+    or one without conversations of the split.
     """
     if len(runs) == 1:
         policies = read_policies(runs[0], split)
@@ -72,7 +74,12 @@ def read_responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
 
 
 def responses_of(policies: Sequence[Policy]) -> list[Response]:
-    """Return the final responses of these policies; of a pooled policy those of all its runs."""
+    """Return the final responses of these policies in their order; of a pooled policy those of all
+    its runs.
+
+    Conversations that failed, branches, those of other splits and those without a final response
+    are left out.
+    """
     return [
         response
         for policy in policies
@@ -126,8 +133,10 @@ DOMAIN = frozenset(
 
 @cache
 def always_common() -> frozenset[str]:
-    """Return stop words and domain words. The stop words are scikit-learn's; the appendix names
-    none. Raises MissingDependency."""
+    """Return scikit-learn's English stop words and the words in DOMAIN; the appendix names no list.
+
+    Raise MissingDependency without scikit-learn.
+    """
     try:
         from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
     except ImportError:
@@ -167,7 +176,12 @@ def _at_most(value: float, limit: float) -> bool:
 
 
 def common_words(frequencies: Mapping[str, Mapping[str, float]]) -> frozenset[str]:
-    """Return the common words, from frequencies by policy and word."""
+    """Return the common words, from frequencies by policy and word: those in `always_common`, and
+    those that `is_common` accepts.
+
+    Only words in `frequencies` are returned. A word that a policy lacks has frequency 0 there.
+    Raise MissingDependency without scikit-learn.
+    """
     words = {word for shares in frequencies.values() for word in shares}
     always = always_common()
     return frozenset(
@@ -208,10 +222,12 @@ def vocabulary_size(texts: Iterable[Words]) -> int:
 def telling_words(
     inside: Iterable[Response], outside: Iterable[Response], top: int = 10
 ) -> list[str]:
-    """Return at most `top` words that distinguish `inside` from `outside`, the strongest first.
+    """Return at most `top` words that distinguish `inside` from `outside`, the largest z score
+    first; only words with a positive score.
 
-    By the z score of the log-odds ratio with an informative Dirichlet prior, the words' counts
-    over both (Monroe, Colaresi and Quinn 2008, "Fightin' words", eq. 16-22).
+    The score is that of the log-odds ratio with an informative Dirichlet prior, the words' counts
+    over both (Monroe, Colaresi and Quinn 2008, "Fightin' words", eq. 16-22). Equal scores are in
+    alphabetical order.
     """
     inside_counts = Counter(word for response in inside for word in response.words)
     outside_counts = Counter(word for response in outside for word in response.words)
@@ -271,9 +287,12 @@ class Patterns:
 
 
 def analyse_patterns(responses: Sequence[Response]) -> Patterns:
-    """Return the patterns of final responses. The same responses give the same result.
+    """Return patterns, coordinates and common words of final responses.
 
-    Raises DataError if no response contains a usable common word, or MissingDependency.
+    The same responses give the same result.
+
+    Coordinates are None if no uncommon word is usable or there are fewer than four responses. Raise
+    DataError if no common word is usable, MissingDependency without scikit-learn or UMAP.
     """
     documents = list(responses)
     common = common_words(word_frequencies(documents))
@@ -301,9 +320,11 @@ def analyse_patterns(responses: Sequence[Response]) -> Patterns:
 
 
 def cluster_texts(texts: Sequence[str]) -> list[int]:
-    """Return the pattern of each text: K-means (k = 5, seed 42) over TF-IDF, renumbered by size.
+    """Return the pattern of each text: K-means (k = 5, seed 42) over TF-IDF, renumbered so that 0
+    is the largest.
 
-    There are fewer patterns if fewer texts are distinct. Raises DataError without a usable word.
+    There are fewer patterns if fewer texts are distinct. Raise DataError if no word is in at least
+    2 and at most 90% of the texts.
     """
     from sklearn.cluster import KMeans
 
@@ -321,8 +342,11 @@ def cluster_texts(texts: Sequence[str]) -> list[int]:
 
 
 def project_texts(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] | None:
-    """Return the coordinates of texts in the plane, by UMAP over TF-IDF (seed 42). None if no word
-    is in enough of them, or there are fewer than four. Raises MissingDependency."""
+    """Return the coordinates (x, y) of each text by UMAP over TF-IDF (seed 42).
+
+    None if no word is in at least 2 and at most 90% of the texts, or there are fewer than four
+    texts. Raise MissingDependency without UMAP.
+    """
     try:
         umap: Any = import_module("umap")  # it has no types
     except ImportError:
@@ -340,7 +364,11 @@ def project_texts(texts: Sequence[str], neighbours: int) -> list[tuple[float, fl
 
 
 def tfidf_matrix(texts: Sequence[str]) -> Any:
-    """Return the sparse TF-IDF matrix (texts, words), rows of norm 1 or 0; None without a word."""
+    """Return scikit-learn's sparse TF-IDF matrix (texts, words), rows of norm 1, or 0 for a text
+    without a usable word.
+
+    None if no word is in at least 2 and at most 90% of the texts.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     try:
@@ -375,7 +403,11 @@ class Spread:
 
 
 def measure_spread(analysis: Patterns) -> Spread:
-    """Return density, separation, use of patterns and outliers of an analysis."""
+    """Return mean distances, separation of policies, use of patterns and outliers of an analysis.
+
+    Distances are cosine distances by uncommon words, computed for at most 1500 responses that have
+    one. They are None with fewer than two such responses.
+    """
     shares = [analysis.pattern.count(k) / len(analysis.pattern) for k in range(analysis.k)]
     entropy = -math.fsum(share * math.log(share) for share in shares)
     distances, policies = _response_distances(analysis)

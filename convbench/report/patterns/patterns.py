@@ -44,7 +44,12 @@ TELLING_WORDS = 10
 
 
 def patterns_document(analysis: Patterns, title: str, page: Page | None = None) -> Document:
-    """Return the analysis as a document of one part, with its picture drawn for `page`."""
+    """Return the analysis as a document of one part: tables of shares, diversity and telling words,
+    and the picture drawn for `page`.
+
+    There is no picture if the analysis has no coordinates. Raise MissingDependency if there is one
+    and matplotlib is missing.
+    """
     counts = ", ".join(
         f"{len(responses)} of {name}" for name, responses in by_policy(analysis.responses).items()
     )
@@ -59,7 +64,8 @@ def patterns_document(analysis: Patterns, title: str, page: Page | None = None) 
 
 
 def share_table(analysis: Patterns) -> Table:
-    """Return the share of each policy's responses in each pattern."""
+    """Return the table of pattern shares in percent ± standard error clustered by group, a row for
+    each pattern, a column for each policy."""
     policies = analysis.policies
     rows = []
     for pattern in range(analysis.k):
@@ -78,8 +84,12 @@ def share_table(analysis: Patterns) -> Table:
 
 
 def diversity_table(analysis: Patterns) -> Table:
-    """Return length, vocabulary and distinct-n by policy; the last at equal size, vocabulary both
-    ways."""
+    """Return the table of responses, mean number of words, vocabulary and distinct-1 to -3, a row
+    for each policy.
+
+    Distinct-n, and a second column of vocabulary, are over the first words of each policy, as many
+    as the policy with the fewest words has.
+    """
     texts = {
         name: [r.words for r in responses]
         for name, responses in by_policy(analysis.responses).items()
@@ -111,7 +121,8 @@ def diversity_table(analysis: Patterns) -> Table:
 
 
 def telling_tables(analysis: Patterns) -> Iterator[Table]:
-    """Yield the tables of the most telling words: by policy, and by pattern."""
+    """Yield two tables of the at most ten most telling words against all other responses: one by
+    policy, one by pattern."""
     by_name = {name: [r.policy == name for r in analysis.responses] for name in analysis.policies}
     by_pattern = {
         f"pattern {k}": [label == k for label in analysis.pattern] for k in range(analysis.k)
@@ -143,7 +154,11 @@ def draw_patterns(
     title: str,
     page: Page | None = None,
 ) -> Picture:
-    """Return the UMAP picture, drawn for `page`: shape by pattern, colour by policy."""
+    """Return the responses at their UMAP coordinates as a picture named `patterns`, drawn for
+    `page`: shape by pattern, colour by policy.
+
+    Raise MissingDependency without matplotlib.
+    """
     with drawing_style(analysis.policies, page):
         from matplotlib.lines import Line2D
 
@@ -194,7 +209,8 @@ def _interleaved_order(analysis: Patterns) -> list[int]:
 
 
 def points_csv(analysis: Patterns) -> bytes:
-    """Return the points as CSV: conversation_id, policy, pattern, x, y."""
+    """Return the responses as UTF-8 CSV with a head: conversation_id, policy, pattern, x, y; x and
+    y are empty without coordinates."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("conversation_id", "policy", "pattern", "x", "y"))
@@ -219,9 +235,12 @@ class PatternResult:
 
 
 def report_patterns(options: PatternOptions) -> PatternResult:
-    """Cluster and embed the final responses of policies, and write page, picture and points.
+    """Analyse the final responses of policies, and write `patterns.html`, `patterns.md`, the
+    picture's files and `patterns.csv`.
 
-    Raises RunError for fewer than two policies, and DataError for responses without words.
+    Return analysis, document, paths and warnings. The folder is `out`, else the first run's folder
+    of reports; without `runs` the newest run is used. Raise RunError for fewer than two policies,
+    DataError for responses without usable words, MissingDependency without the extra `analysis`.
     """
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
     analysis = analyse_patterns(read_responses(runs, options.split))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -41,10 +41,16 @@ class Axis:
 TEMPERATURE = Axis("sampling temperature", "temperature")
 TURNS = Axis("policy turns n", "number of turns")
 ROUNDS = Axis("round", "round (0 is Base)")
+LEVELS = ("-.", "--", ":")
+"""Styles of the lines of models that are not trained."""
 
 
 def temperature_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
-    """Return curves of accuracy and reward by temperature; None for fewer than two temperatures."""
+    """Return curves of accuracy and of the judge's headline by sent temperature.
+
+    None for fewer than two temperatures, or if nothing was measured. Without `judge` it is accuracy
+    alone.
+    """
     sent = {row.temperature for p in section.policies for row in p.observations}
     temperatures = sorted(t for t in sent if t is not None)
     if len(temperatures) < 2:
@@ -67,7 +73,12 @@ def temperature_curves(section: Section, judge: str | None, kind: ErrorKind) -> 
 def turn_curves(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> list[Picture]:
-    """Return curves of accuracy and reward by number of turns, for each setting with several n."""
+    """Return curves of accuracy and of the judge's headline by number of turns, a picture for each
+    setting with several numbers.
+
+    A setting is a task, mode, protocol and regime. Empty if there is none. Without `judge` it is
+    accuracy alone.
+    """
     pictures = []
     for key, group in _sections_by_setting(sections).items():
         if len({section.turns for section in group}) < 2:
@@ -94,8 +105,12 @@ def turn_curves(
 
 
 def size_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
-    """Return curves of accuracy and reward by number of training rows, in their unit; None if no
-    method was trained on several numbers."""
+    """Return curves of accuracy and of the judge's headline by number of training rows, a line for
+    each method with several sizes.
+
+    Base is a dotted line. None if no method was trained on several numbers of rows, or nothing was
+    measured.
+    """
     methods: dict[str, list[tuple[float, Policy]]] = {}
     for policy in section.policies:
         size = trained_rows(policy)
@@ -125,7 +140,7 @@ def size_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture
 
 def round_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
     """Return curves of accuracy and reward by round, for learners trained in rounds; Base is round
-    0. None if no learner has two rounds."""
+    0, and models that are not trained are level lines. None if no learner has two rounds."""
     rounds = rounds_of(section)
     if not rounds:
         return None
@@ -138,14 +153,17 @@ def round_curves(section: Section, judge: str | None, kind: ErrorKind) -> Pictur
             for name, policies in rounds.items()
         }
 
-    return draw_curves(
-        section.title, _curve_measures([section], judge), measure_points, ROUNDS, judge, kind
-    )
+    measures = _curve_measures([section], judge)
+    others = [policy for policy in section.policies if policy.is_other_model]
+    return draw_curves(section.title, measures, measure_points, ROUNDS, judge, kind, others=others)
 
 
 def trained_rows(policy: Policy) -> int | None:
-    """Return the number of rows a checkpoint was trained on: turns or pairs; for old checkpoints
-    conversations, the only count they have. None if unknown."""
+    """Return the number of rows that a checkpoint was trained on: pairs if its unit is a pair, else
+    conversations or turns.
+
+    For old checkpoints without a unit it is the number of conversations. None if unknown.
+    """
     counts = policy.training.get("counts") or {}
     unit = policy.training.get("unit")
     return (
@@ -197,11 +215,16 @@ def draw_curves(
     kind: ErrorKind,
     *,
     base: Policy | None = None,
+    others: Sequence[Policy] = (),
     printed: Callable[[Measure], Points] | None = None,
 ) -> Picture | None:
-    """Return a picture with a panel for each measure and a line for each method; None without
-    points. Points of several methods are shifted so that they do not overlap. The mean of `base`
-    is a dotted line, printed points are hollow on dashed lines."""
+    """Return a picture with a panel for each measure that has points, and a line with 95% intervals
+    for each method; None without points.
+
+    Points of several methods are shifted slightly so that they do not overlap. The mean of `base`
+    is a dotted line, those of `others` are level black ones; `printed` points are hollow on dashed
+    lines. `judge` and `kind` are named in the caption.
+    """
     panels = [(m, lines) for m in measures if any((lines := points(m)).values())]
     if not panels:
         return None
@@ -214,6 +237,10 @@ def draw_curves(
         flat = measure.mean_of(base, kind) if base else None
         if flat is not None:
             axes.axhline(flat.mean, color=GREY, linestyle=":", linewidth=1.2, label="Base")
+        for policy, style in zip(others, cycle(LEVELS), strict=False):
+            level = measure.mean_of(policy, kind)
+            if level is not None:
+                axes.axhline(level.mean, color="black", linestyle=style, label=policy.name)
         axes.set_xlabel(axis.label)
         axes.set_ylabel(f"{measure.head}\n({measure.unit})")
     bars = f"bars: {interval_text(kind)}" + ("; hollow: printed" if printed else "")
@@ -223,6 +250,9 @@ def draw_curves(
     scored = f", judge {judge}" if judge and len(panels) > 1 else ""
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
     caption += " The dotted line is Base." if base else ""
+    caption += (
+        f" Level black lines, not trained: {', '.join(p.name for p in others)}." if others else ""
+    )
     caption += " Hollow points on dashed lines are printed." if printed else ""
     return save_picture(
         figure, slug(f"{axis.name} {title} {judge or ''}"), caption, title=title + scored
@@ -282,7 +312,11 @@ SHARE = 0.05
 
 
 def training_curves(section: Section) -> Picture | None:
-    """Return the training curves of all methods of a section; None without a log."""
+    """Return the training curves of all methods of a section: loss, log-probabilities and accuracy
+    of preferences, where logged.
+
+    None if no policy has a log with one of these.
+    """
     logs = {policy.name: _training_log(policy) for policy in section.policies}
     logs = {name: log for name, log in logs.items() if log}
     panels = [
@@ -319,8 +353,10 @@ def training_curves(section: Section) -> Picture | None:
 
 
 def smooth_values(values: Sequence[float]) -> list[float]:
-    """Return the centred running mean over SHARE of the values (an odd number), over fewer at the
-    ends."""
+    """Return the centred running mean, as many values as given.
+
+    Its window is about 5% of the values, an odd number of at least three; at the ends it is cut.
+    """
     reach = round(len(values) * SHARE) // 2 or 1
     return [fmean(values[max(0, i - reach) : i + reach + 1]) for i in range(len(values))]
 

@@ -32,8 +32,13 @@ def with_pictures(
     pairwise: bool = False,
     page: Page | None = None,
 ) -> Document:
-    """Return the document with pictures drawn for `page`: each part's own, and a last part with
-    those that compare parts. Raises MissingDependency without matplotlib."""
+    """Return the document with pictures drawn for `page`: those of the parts for each section and
+    judge, and a last part `All together`.
+
+    The last part has pictures that compare sections, judges and trainings; `pairwise` adds the
+    strengths of policies. `document`, `sections` and `judge` must be those of `report_document`.
+    Raise MissingDependency without matplotlib.
+    """
     with drawing_style((policy.name for section in sections for policy in section.policies), page):
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [

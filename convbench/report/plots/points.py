@@ -37,8 +37,11 @@ COLUMNS = 3
 def draw_dots(
     sections: Sequence[Section], measure: Measure, kind: ErrorKind | None
 ) -> Picture | None:
-    """Return a picture of a measure's means with intervals, a panel for each section; None if no
-    policy has it."""
+    """Return a picture of a measure's means with 95% intervals, a panel for each section in which a
+    policy has the measure.
+
+    None if no policy has it. Base's mean is a dotted line. `kind` None takes each section's own.
+    """
     shown = [s for s in sections if any(measure.mean_of(policy) for policy in s.policies)]
     if not shown:
         return None
@@ -74,7 +77,7 @@ def draw_dots(
 
 
 def interval_text(errors: str) -> str:
-    """Return the legend's words for intervals with this kind of errors."""
+    """Return the text `95% intervals, ERRORS errors` for a legend."""
     return f"95% intervals, {errors} errors"
 
 
@@ -111,7 +114,8 @@ def _draw_panel(axes: Any, section: Section, measure: Measure, kind: ErrorKind) 
 
 
 def clip_interval(estimate: Estimate, measure: Measure) -> tuple[float, float]:
-    """Return the interval clipped to the measure's limits; (mean, mean) without an interval."""
+    """Return (low, high) of the 95% interval, cut to the measure's limits but always including the
+    mean; (mean, mean) without an interval."""
     low, high = estimate.interval or (estimate.mean, estimate.mean)
     if measure.limits is not None:
         low = min(max(low, measure.limits[0]), estimate.mean)
@@ -124,8 +128,12 @@ AREA = 220.0
 
 
 def paired_scores(section: Section, first: str, second: str) -> list[tuple[float, float]]:
-    """Return (first judge's, second judge's) headline scores of each conversation that both scored;
-    a judge without a headline gives its reward."""
+    """Return (first judge's score, second judge's score) for each conversation of any policy that
+    both scored.
+
+    The score is the headline metric on the judge's own scale, else the reward. Failed verdicts are
+    left out.
+    """
     pairs = []
     tops = _headline_metric(section, first), _headline_metric(section, second)
     for policy in section.policies:
@@ -145,8 +153,11 @@ def paired_scores(section: Section, first: str, second: str) -> list[tuple[float
 
 
 def agreement_texts(section: Section) -> dict[tuple[str, str], str]:
-    """Return a sentence on the agreement of each two judges, by (judge, judge), with the figures of
-    the report's table."""
+    """Return a sentence with Spearman correlation and weighted kappa by (first judge, second
+    judge).
+
+    Pairs without both figures are left out; empty if the judges cannot be compared.
+    """
     panel = panel_of(section)
     return {
         (pair.first, pair.second): (
@@ -158,8 +169,11 @@ def agreement_texts(section: Section) -> dict[tuple[str, str], str]:
 
 
 def draw_judge_pairs(section: Section) -> list[Picture]:
-    """Return a bubble chart for each two judges with common conversations, with their agreement in
-    its caption."""
+    """Return a bubble chart of the scores of each two judges that scored common conversations;
+    their agreement is in the caption.
+
+    Judges whose scores are relative to a question are left out. Empty if there is no pair.
+    """
     out, texts = [], agreement_texts(section)
     specs = {name: judge_spec(section.policies, name) for name in section.judges}
     names = [name for name, spec in specs.items() if spec is None or not spec.is_relative]
@@ -257,8 +271,12 @@ APART = 0.16
 def draw_strengths(
     title: str, tournament: Tournament, no_wins: Sequence[str] = ()
 ) -> Picture | None:
-    """Return a picture of the strengths of a tournament's policies; None if they are not finite.
-    `no_wins`, the reasons why policies have not won, end its caption."""
+    """Return a picture of the policies' Bradley-Terry strengths with simultaneous 95% intervals;
+    None if they are not finite.
+
+    Hollow marks are the strengths at equal length, if there are any. The sentences in `no_wins` end
+    the caption.
+    """
     unadjusted, level = tournament.strength_ranking(), tournament.strength_ranking(length=True)
     if unadjusted is None:
         return None
@@ -327,8 +345,12 @@ def draw_radar(
     kind: ErrorKind,
     printed: Mapping[str, Mapping[str, PrintedNumber]] | None = None,
 ) -> Picture | None:
-    """Return radar charts of a judge's metrics, one a policy, with the printed scores of the method
-    of that name if given; None if the judge has fewer than three metrics on its headline's scale.
+    """Return radar charts of a judge's metrics with 95% bands, one for each policy that has all of
+    them; Base is a dashed outline.
+
+    `printed` has scores by policy name and metric; a policy with all of them gets a dotted outline.
+    None if the judge has fewer than three metrics on its headline's scale, or no policy has all of
+    them.
     """
     measures = _profile_measures(section, judge)
     shown = [p for p in section.policies if all(m.mean_of(p) for m in measures)]

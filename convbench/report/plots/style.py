@@ -92,8 +92,8 @@ class Page:
     """Whether titles are drawn into the pictures; on a page the caption has them."""
 
     def panels_across(self, panels: int, wide: int, narrow: int = 1) -> int:
-        """Return how many panels a picture has in a row, if the page fits `wide` and one column of
-        it `narrow`."""
+        """Return how many panels a picture has in a row: at most `wide` on a page of two columns,
+        at most `narrow` on one column, never more than `panels`."""
         return min(panels, wide if self.columns == "two" else narrow)
 
 
@@ -104,13 +104,17 @@ _PAGE: ContextVar[Page] = ContextVar("_PAGE")
 
 
 def current_page() -> Page:
-    """Return the page that is being drawn for."""
+    """Return the page of the enclosing `drawing_style`; the default page (two columns, no titles)
+    outside of one."""
     return _PAGE.get(Page())
 
 
 def policy_looks(names: Iterable[str]) -> dict[str, Look]:
-    """Return each policy's look, the same in all pictures of the document. The papers' methods have
-    fixed looks; others get one by a hash of their name, distinct as far as looks suffice."""
+    """Return each policy's look by name, in the order of the names without duplicates.
+
+    Within `drawing_style` a name has the same look in all pictures. The papers' methods have fixed
+    looks; others get one by a hash of their name, distinct as far as looks suffice.
+    """
     assigned, distinct_names = dict(_SHARED.get({})), list(dict.fromkeys(names))
     _assign_looks(assigned, [name for name in distinct_names if name not in assigned])
     return {name: assigned[name] for name in distinct_names}
@@ -145,8 +149,11 @@ def _by_name(name: str, taken: set[str], fixed: Collection[Look]) -> Look:
 
 @contextmanager
 def drawing_style(names: Iterable[str] = (), on: Page | None = None) -> Iterator[None]:
-    """Set matplotlib's settings, the looks of the document's policies, and the page (by default
-    the enclosing one) within the context. Raises MissingDependency without matplotlib."""
+    """Set matplotlib's settings, the looks of these policies and the page within the context, and
+    restore them after it.
+
+    By default the page is the enclosing one. Raise MissingDependency without matplotlib, on entry.
+    """
     try:
         import matplotlib
     except ImportError:
@@ -175,8 +182,12 @@ def new_figure(height: float, *, panels: int = 1) -> Figure:
 def save_picture(
     figure: Figure, name: str, caption: str, *, title: str = "", legend: str = ""
 ) -> Picture:
-    """Return a figure as SVG, PDF and PNG, the same bytes for the same numbers. Its title is drawn
-    if the page has titles; `legend` explains the marks in a line below it."""
+    """Return a figure as SVG, PNG and PDF, the same bytes for the same numbers; nothing is written
+    to disk.
+
+    The title is drawn if the page has titles; `legend` is a line below the figure that explains the
+    marks. The figure is changed.
+    """
     if title and current_page().titled:
         figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     if legend:
@@ -195,7 +206,7 @@ def save_picture(
 
 
 def legend_below(figure: Figure, handles: Any, labels: Sequence[str], words: str = "") -> None:
-    """Put a legend below all panels, headed by `words` that explain the marks."""
+    """Add a legend below all panels of the figure, with `words` as its heading if given."""
     columns = 4 if figure.get_figwidth() > ONE_COLUMN else 2
     figure.legend(
         handles,

@@ -21,7 +21,12 @@ NONE = Cell("-")
 
 
 def measures_of(section: Section, judge: str | None) -> list[Measure]:
-    """Return the measures of a section's table: those that at least one policy has a number for."""
+    """Return the measures of a section's results table, in order: accuracy, unread answers,
+    thinking tags, reasoning, then the judge's.
+
+    Accuracy is listed if a policy has it, and unread answers with it; thinking tags only in mode
+    `thinking`, reasoning only if a conversation has some.
+    """
     more = judge_measures(section.policies, judge) if judge is not None else []
     tags = (THINKING,) if section.mode == "thinking" else ()  # other modes do not ask for tags
     basic = [m for m in (ACCURACY, *tags) if any(m.mean_of(p) for p in section.policies)]
@@ -33,7 +38,8 @@ def measures_of(section: Section, judge: str | None) -> list[Measure]:
 
 
 def headline_measure(measures: Sequence[Measure]) -> Measure | None:
-    """Return the judge's headline measure, else its reward; None without a judge."""
+    """Return the measure that is the judge's headline, else the one with key `reward`; None if
+    there is neither."""
     headlines = (measure for measure in measures if measure.headline)
     return next(
         headlines, next((candidate for candidate in measures if candidate.key == "reward"), None)
@@ -41,12 +47,16 @@ def headline_measure(measures: Sequence[Measure]) -> Measure | None:
 
 
 def measure_column(measure: Measure) -> Column:
-    """Return the column of a measure."""
+    """Return a numeric column with the measure's long and short head."""
     return Column(measure.head, measure.short)
 
 
 def estimate_figure(estimate: Estimate, scale: float = 1.0, p: float | None = None) -> Figure:
-    """Return the figure of an estimate, times `scale`."""
+    """Return mean, standard error and 95% interval of an estimate, each times `scale`, with `p` and
+    its number of observations.
+
+    Error and interval are None if the estimate has none.
+    """
     span = estimate.interval
     return Figure(
         estimate.mean * scale,
@@ -58,7 +68,8 @@ def estimate_figure(estimate: Estimate, scale: float = 1.0, p: float | None = No
 
 
 def scale_notes(measures: Iterable[Measure]) -> tuple[str, ...]:
-    """Return a tuple of one note on the measures' scales; empty if none has limits."""
+    """Return a tuple of one note that lists the heads of the measures by their limits; an empty
+    tuple if none has limits."""
     heads_by_scale: dict[str, list[str]] = {}
     for measure in measures:
         if measure.limits is not None:
@@ -69,7 +80,8 @@ def scale_notes(measures: Iterable[Measure]) -> tuple[str, ...]:
 
 
 def estimate_cell(estimate: Estimate | None, digits: int, rank: Rank = 0) -> Cell:
-    """Return the cell of an estimate: mean and standard error, with equal digits."""
+    """Return the cell of an estimate: mean as text, standard error as error text, both with
+    `digits` decimals; `-` for None."""
     if estimate is None:
         return NONE
     error = None if estimate.error is None else f"{estimate.error:.{digits}f}"
@@ -79,8 +91,10 @@ def estimate_cell(estimate: Estimate | None, digits: int, rank: Rank = 0) -> Cel
 def interval_cells(
     estimate: Estimate | None, digits: int = 2, *, sign: str = "+", p: float | None = None
 ) -> tuple[Cell, Cell]:
-    """Return the cells of an estimate and of its 95% interval. `sign` is "+" for differences, else
-    ""; `p` is added to the figure."""
+    """Return the cells of an estimate's mean and of its 95% interval; `-` for what is missing.
+
+    `sign` is "+" for differences, else ""; `p` is added to the first cell's figure.
+    """
     if estimate is None:
         return NONE, NONE
     form = f"{sign}.{digits}f"
@@ -93,20 +107,30 @@ def interval_cells(
 def decimal_cell(
     value: float | None, digits: int, *, sign: str = "", span: tuple[float, float] | None = None
 ) -> Cell:
-    """Return the cell of a number without an error; `span` is its 95% interval, for the figure."""
+    """Return the cell of a number without an error, with `digits` decimals; `-` for None.
+
+    `span` is its 95% interval, for the figure only.
+    """
     if value is None:
         return NONE
     return Cell(f"{value:{sign}.{digits}f}", figure=Figure(value, interval=span))
 
 
 def span_cell(span: tuple[float, float] | None, digits: int, sign: str = "") -> Cell:
-    """Return the cell of an interval."""
+    """Return the cell of an interval, `[LOW, HIGH]` with `digits` decimals; `-` for None.
+
+    `sign` "+" shows the sign of positive ends.
+    """
     form = f"{sign}.{digits}f"
     return NONE if span is None else Cell(f"[{span[0]:{form}}, {span[1]:{form}}]")
 
 
 def percent_cell(estimate: Estimate | None, span: tuple[float, float] | None) -> Cell:
-    """Return the cell of a share with its 95% interval, in percent."""
+    """Return the cell of a share with its 95% interval in percent, `12.3 [4.5, 20.1]`; `-` without
+    an estimate.
+
+    Estimate and `span` are from 0 to 1. Without `span` the text is the number alone.
+    """
     if estimate is None:
         return NONE
     ends = "" if span is None else f" [{100 * span[0]:.1f}, {100 * span[1]:.1f}]"
@@ -117,7 +141,7 @@ def percent_cell(estimate: Estimate | None, span: tuple[float, float] | None) ->
 
 
 def p_text(p: float | None) -> str:
-    """Return a p value as text."""
+    """Return a p value with three decimals, `<.001` for a smaller one, `-` for None."""
     if p is None:
         return "-"
     return "<.001" if p < 0.001 else f"{p:.3f}"

@@ -23,7 +23,11 @@ from convbench.stats.means import ErrorKind, Estimate, estimate_mean
 
 
 def count_table(section: Section, judge: str | None) -> Table:
-    """Return the table of conversations planned, complete, failed, unparsed and scored."""
+    """Return the table of numbers of conversations, a row for each policy.
+
+    Columns are planned, missing, failed, complete, unparsed and flagged, and with a judge scored,
+    judge failed and unjudged.
+    """
     heads = ["planned", "missing", "failed", "complete", "unparsed", "flagged"]
     heads += ["scored", "judge failed", "unjudged"] if judge else []
     rows = []
@@ -39,7 +43,12 @@ def count_table(section: Section, judge: str | None) -> Table:
 
 
 def conversation_counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
-    """Return a policy's number of conversations by outcome."""
+    """Return a policy's numbers of conversations: planned, missing, failed, complete, unparsed,
+    flagged, scored, judge failed, unjudged.
+
+    These are the keys. Flagged and the last three count complete conversations only. Without
+    `judge` every complete conversation is unjudged. Missing is planned less recorded.
+    """
     outcomes: Counter[str] = Counter()
     for row in policy.observations:
         outcomes.update(_row_outcomes(row, judge))
@@ -67,8 +76,12 @@ def _row_outcomes(row: Observation, judge: str | None) -> Iterator[str]:
 
 
 def run_table(section: Section, judge: str | None) -> Table | None:
-    """Return the table of each pooled run's means, with the mean and error over the runs; None if
-    no policy is pooled from several. This error includes retraining and redrawing questions."""
+    """Return the table of each pooled run's means of accuracy and the judge's headline, and of the
+    mean and standard error over runs.
+
+    The error over runs includes retraining and redrawing questions. None if no policy is pooled
+    from several runs.
+    """
     if not any(len(policy.members) > 1 for policy in section.policies):
         return None
     measures = [
@@ -119,7 +132,8 @@ def rounds_of(section: Section) -> dict[str, dict[int, Policy]]:
 
 
 def rounds_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of each learner's rounds, a row a round; None if none has two."""
+    """Return the table of results by round, a row for each round of each learner, Base as round 0;
+    None if no learner has two rounds."""
     by_learner = rounds_of(section)
     if not by_learner:
         return None
@@ -176,8 +190,11 @@ NOTES = (
 
 
 def training_table(section: Section) -> Table | None:
-    """Return the table of how each checkpoint was trained, a row a run if several are pooled; None
-    if no `training.json` with that is on disk."""
+    """Return the table of how each checkpoint was trained: unit and number of rows, steps and ties;
+    a row for each run of a pooled policy.
+
+    None if no policy has a `training.json` with a unit.
+    """
     lines = [
         (policy.name, member)
         for policy in section.policies

@@ -20,7 +20,11 @@ NEXT = 40
 
 
 def gold_part(section: Section, report: GoldReport) -> ReportPart:
-    """Return the report's part on a judge's scores and people's labels."""
+    """Return the report's part on a judge's scores and people's labels: a table of corrected means,
+    one of differences to Base if there are any, and notes.
+
+    The notes say who labelled, what does not count, and what to label next.
+    """
     tables = [_means_table(section, report)]
     if report.differences:
         tables.append(_difference_table(section, report))

@@ -36,8 +36,11 @@ def duel_points(first: Policy, second: Policy, score: Measure) -> list[tuple[str
 
 
 def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of wins, ties and losses of every two policies; None unless the judge
-    measures pages and scored two policies on the same tasks."""
+    """Return the table of wins, ties, losses and win rates of every two policies, Base second.
+
+    None unless the judge compares pages and scored two policies on the same task, sample and
+    temperature.
+    """
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures != "pages":
         return None
@@ -91,8 +94,8 @@ FEW = 40
 
 
 def panel_tables(panel: JudgePanel) -> Iterator[Table]:
-    """Yield the tables of agreement, of the panel's effective votes and of biases, if they have
-    rows."""
+    """Yield up to three tables: agreement of every two judges, the panel's effective votes, and the
+    judges' biases. A table without rows is left out."""
     if panel.agreed:
         yield _agreement_table(panel)
     if panel.votes is not None:
@@ -245,8 +248,11 @@ def meeting_table(tournament: Tournament, others: Sequence[tuple[str, Tournament
 
 
 def strength_table(tournament: Tournament) -> Table | None:
-    """Return the table of the policies' strengths in log odds against the first; None if they are
-    not finite."""
+    """Return the table of the policies' Bradley-Terry strengths in log odds against the first, as
+    judged and at equal length.
+
+    None if the strengths are not finite.
+    """
     unadjusted, level = tournament.strength_ranking(), tournament.strength_ranking(length=True)
     if unadjusted is None:
         return None
@@ -350,7 +356,11 @@ def _pairwise_notes(tournament: Tournament) -> list[str]:
 
 
 def controls_of(section: Section, judge: str) -> dict[str, list[ControlResult]]:
-    """Return the results of a judge's controls by policy; only policies with controls."""
+    """Return the results of a judge's controls by policy name, for the first fingerprint of its
+    verdicts.
+
+    Policies without controls are left out; empty if there are none.
+    """
     by_policy = {}
     for policy in section.policies:
         for mark in policy.fingerprints(judge)[:1]:
@@ -360,8 +370,11 @@ def controls_of(section: Section, judge: str) -> dict[str, list[ControlResult]]:
 
 
 def control_table(section: Section, judge: str | None) -> Table | None:
-    """Return the table of controls next to the policy's own conversations about the same examples;
-    None if no controls were run."""
+    """Return the table of scores of controls (worthless answers) next to the policy's own on the
+    same examples.
+
+    None without a judge or if no controls were run.
+    """
     by_policy = controls_of(section, judge) if judge is not None else {}
     if not by_policy:
         return None

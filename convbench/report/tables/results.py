@@ -63,8 +63,12 @@ ERRORS = {
 
 
 def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: bool) -> Table:
-    """Return the table of results: a row a method, mean ± standard error, best and second marked;
-    with `paper` also the paper's rows."""
+    """Return the table of results: a row for each policy, a column for each measure, mean ±
+    standard error, best and second best marked.
+
+    With `paper` the paper's rows for the setting are added. The notes name scales, models and what
+    keeps numbers from being compared. A section needs at least one policy.
+    """
     measures = measures_of(section, judge)
     published = paper_table(section.task, section.mode, section.protocol, section.turns, judge)
     means = [[measure.mean_of(policy, kind) for measure in measures] for policy in section.policies]
@@ -189,7 +193,8 @@ def _paper_numbers(
 def printed_cells(
     numbers: Mapping[str, PrintedNumber], measures: Sequence[Measure]
 ) -> Iterable[Cell]:
-    """Yield the cells of a printed row, one a measure."""
+    """Yield the cells of a printed row, one for each measure: mean and standard error, `-` if it is
+    not printed. All are marked quiet."""
     for measure in measures:
         theirs = numbers.get(paper_key(measure.key))
         yield (
@@ -205,8 +210,11 @@ def printed_cells(
 
 
 def ranks_of(means: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
-    """Return a rank for each mean as shown: 1 for the best value, 2 for the next, else 0; all 0 if
-    all tie."""
+    """Return a rank for each mean, rounded as shown: 1 for the largest value, 2 for the next, else
+    0. Equal values share a rank.
+
+    All ranks are 0 if all values tie or the measure is not ranked. A missing mean has rank 0.
+    """
     if not measure.ranked:
         return [0] * len(means)
     shown = [None if mean is None else round(mean.mean, measure.digits) for mean in means]
@@ -220,8 +228,11 @@ def ranks_of(means: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
 def matrix_tables(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> Iterator[Table]:
-    """Yield tables of policies by tasks: one of accuracies or, if no task has them, one of rewards
-    for each judge. Nothing for one task, or if no policy but Base has two."""
+    """Yield tables of policies by tasks: one of accuracies or, if no policy has them, one of
+    rewards for each judge.
+
+    Yield nothing for one task, if `kind` is None, or if no policy but Base is in two sections.
+    """
     names = dict.fromkeys(policy.name for section in sections for policy in section.policies)
     section_counts = {
         name: sum(_find_policy(s, name) is not None for s in sections) for name in names
@@ -286,8 +297,12 @@ def _task_mean(values: Sequence[Estimate | None], measure: Measure) -> Cell:
 
 
 def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of paired differences to the baseline with 95% intervals; None without a
-    baseline or pairs."""
+    """Return the table of paired differences to the baseline in accuracy and the judge's headline,
+    with 95% intervals and p by Holm.
+
+    The headline is left out if the judge scores conversations relative to each other. None without
+    a baseline or pairs.
+    """
     spec = judge_spec(section.policies, judge)
     within = spec is not None and spec.is_relative  # its scores say nothing between policies
     top = None if within else headline_measure(measures_of(section, judge))
@@ -327,8 +342,11 @@ def _difference_cells(difference: PairedDifference, digits: int) -> list[Cell]:
 
 
 def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of means at each temperature with McNemar's test; None for a single
-    temperature without a test."""
+    """Return the table of accuracy and the judge's headline at each temperature, with McNemar's
+    test against the baseline where there are pairs.
+
+    None for a single temperature without a test.
+    """
     temperatures = sorted(
         {r.temperature for p in section.policies for r in p.observations}, key=temperature_order
     )
@@ -402,10 +420,11 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of a judge's expected reward of the best of N conversations by credit.
+    """Return the table of a judge's expected reward of the best of N conversations, picked by turn
+    credit and by an oracle.
 
-    N is 1, 2, 4, … 64, as far as a question has so many; the best is picked by credit, and by an
-    oracle. None without a judge, or if no question has two conversations with credit and reward.
+    N is 1, 2, 4, … 64, as far as a question has so many; only questions with as many as the largest
+    N count. None without a judge, or if no question has two conversations with credit and reward.
     """
     if judge is None:
         return None
@@ -474,7 +493,11 @@ def _credited_questions(
 
 def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
     """Return the expected second value of the pair with the largest first value among `n` pairs
-    drawn without replacement. Ties are broken at random."""
+    drawn without replacement.
+
+    Ties are broken at random. 0 without pairs. Raise ZeroDivisionError if `n` is larger than the
+    number of pairs.
+    """
     count = len(scored)
     order = sorted(scored, key=lambda pair: -pair[0])
     total, at = 0.0, 0
@@ -490,8 +513,11 @@ def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
 
 
 def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of accuracy and the judge's headline over all conversations and over those
-    without a flag; None if nothing is flagged."""
+    """Return the table of accuracy and the judge's headline over all completed conversations and
+    over those without a flag.
+
+    None if no conversation is flagged.
+    """
     if not any(row.flags for policy in section.policies for row in policy.observations):
         return None
     top = headline_measure(measures_of(section, judge))
@@ -531,8 +557,11 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
 
 
 def finding_table(section: Section) -> Table | None:
-    """Return the table of how many conversations of each method have each flag; None if nothing is
-    flagged. A conversation may have several flags."""
+    """Return the table of flags, a row for each in alphabetical order, a column for each policy:
+    number and share of completed conversations.
+
+    A conversation may have several flags. None if no completed conversation is flagged.
+    """
     flag_counts = {
         p.name: Counter(f for row in _completed_rows(p) for f in set(row.flags))
         for p in section.policies

@@ -16,8 +16,11 @@ SHORT = {"critical-helped": "helped", "critical-hindered": "hindered", "minor": 
 
 
 def review_table(section: Section) -> Table | None:
-    """Return the table of the simulated human's faults by policy and reviewer; None without
-    reviews."""
+    """Return the table of the simulated human's faults, a row for each policy and reviewer: shares
+    of conversations in percent.
+
+    None without a valid review.
+    """
     rows = [
         row
         for policy in section.policies
@@ -92,7 +95,8 @@ def _share_cell(share: Estimate | None) -> Cell:
 
 
 def simulators_part(pair: SimulatorPair) -> ReportPart:
-    """Return the part on two sections that differ only in their simulated human."""
+    """Return the part on two sections that differ only in their simulated human: one table of each
+    policy's differences to the baseline with both."""
     first, second = pair.first.simulator, pair.second.simulator
     base = pair.first.baseline.name if pair.first.baseline else "Base"
     columns = (

@@ -15,8 +15,8 @@ from convbench.stats.ppi import FEW
 
 
 def verdict_part(section: Section, verdict: PolicyVerdict) -> ReportPart:
-    """Return the part of a policy's verdict: the word and its reason, a table of evidence, and
-    notes."""
+    """Return the part of a policy's verdict: the word and its reason as facts, one table of the
+    evidence, and notes."""
     return ReportPart(
         f"{section.title} · {verdict.policy}: {verdict.ruling.headline}",
         facts=(
