@@ -367,7 +367,7 @@ def test_train_starts_what_was_chosen_and_records_it(
     config = (folder / "accelerate.yaml").read_text()
     assert "offload_optimizer_device: cpu" in config
     assert "num_processes: 1\n" in config
-    assert "accumulation: 4" in (folder / "recipe.yaml").read_text()
+    assert "accumulation: 8" in (folder / "recipe.yaml").read_text(), "64 rows a step on one card"
 
 
 def test_a_small_model_trains_as_it_did(tmp_path: Path, card: pytest.MonkeyPatch) -> None:
@@ -386,7 +386,7 @@ def test_settings_of_the_user_stay(tmp_path: Path, card: pytest.MonkeyPatch) -> 
     assert (done.launch.name, done.recipe.fit.batch_size, done.recipe.fit.accumulation) == (
         "none",
         2,
-        4,
+        32,
     )
 
 
