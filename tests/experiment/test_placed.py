@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from convbench.errors import PreflightError
 from convbench.experiment.cells import plan_steps
@@ -102,3 +103,19 @@ def test_a_training_claims_the_cards_that_it_needs(
 
     assert claims() == [1]
     assert claims("recipe_sets.all.lora.r=16") == [8]
+
+
+@pytest.mark.parametrize(("judge", "missing"), [({}, 0), ({"inner": {"tuning": "full"}}, 1)])
+def test_an_adaptation_of_all_weights_that_no_card_holds_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, judge: dict[str, object], missing: int
+) -> None:
+    simulate(monkeypatch, "8x80", 1000)
+    (folder / "adapts.yaml").write_text(
+        yaml.safe_dump({"title": "adapts", "extends": "adaptation", "args": judge})
+    )
+    cells = {"tasks": ["pocket-notes"], "protocols": ["self-edit"], "modes": ["standard"]}
+    edits = {**spec(folder), **cells, "judges": [str(folder / "adapts.yaml")], "learners": ["base"]}
+    plan = ran(folder, edits, dry_run=True).plan
+    assert len(plan.missing) == missing, plan.missing
+    if missing:
+        assert "args.inner: an adaptation with tuning full takes at least 145 GB" in plan.missing[0]
