@@ -137,12 +137,13 @@ def step_memory(
     settings of a `pretraining`; `reference`: the shape of a teacher other than `shape`."""
     step = _Step(kind, shape, settings, rows, precision, shards, device, reference or shape)
     peak = max(step.moments(), key=lambda parts: parts.total)
-    return replace(peak, margin=MARGIN * peak.total, host=step.host_bytes())
+    return replace(peak, margin=MARGIN[device] * peak.total, host=step.host_bytes())
 
 
-MARGIN = 0.08
-"""Share of what lives that the card's allocator holds beyond it: rounded and split blocks, kernels'
-own buffers. It grows with changing lengths of rows; a bench on fake tensors cannot see it."""
+MARGIN: dict[Device, float] = {"cuda": 0.08, "cpu": 0.25}
+"""Share of what lives that the allocator holds beyond it. On a card: rounded and split blocks and
+kernels' own buffers, which a count on fake tensors cannot see (an assumption; none was at hand). On
+a CPU: what the C library keeps of freed blocks, as measured."""
 CHUNK_ROWS, CHUNK_WORDS = 4096, 32_768
 """Tokens and words whose logits TRL's head computes at once."""
 CPU_CHUNK = 256
@@ -300,21 +301,23 @@ class _Step:
         if shards.engine == "ddp":
             gradients *= 2  # its buckets are copies
         elif deepspeed and shards.stage:
-            gradients += min(BUCKET, trained) * gradient
+            bucket = BUCKET if self.device == "cuda" else min(BUCKET, trained)
+            gradients += bucket * gradient
         optimizer = trained * (self.moment_bytes + master) / shards.optimizer
         work = self.step_bytes() / shards.optimizer
         if deepspeed and half:
             work = trained * FLOAT / shards.optimizer  # the gradients in float32
         if "optimizer" in shards.host:
             optimizer, work = 0.0, 0.0
-            gradients = float(min(BUCKET, trained) * gradient)
+            gradients = float(BUCKET * gradient)
         parts = MemoryParts(
             weights=weights,
             optimizer=optimizer,
             adapters=float(trained * gradient if self.adapter else 0),
             reference=self.reference_bytes(),
         )
-        return parts, gradients if self.accumulates else 0.0, gradients, work
+        stays = self.accumulates or (deepspeed and shards.stage == 3)
+        return parts, gradients if stays else 0.0, gradients, work
 
     def own_copy(self) -> tuple[MemoryParts, float, float, float]:
         """Return the same of an adaptation: float32 numbers in one tensor, of the adapters or of a
@@ -493,22 +496,32 @@ def linear_sizes(shape: ModelShape) -> dict[str, tuple[int, int]]:
 
 
 def scoring_memory(
-    shape: ModelShape, rows: StepRows, *, precision: Precision = "bf16", weights: bool = True
+    shape: ModelShape,
+    rows: StepRows,
+    *,
+    precision: Precision = "bf16",
+    trained: bool = False,
+    models: int = 1,
 ) -> MemoryParts:
-    """Return the peak of log-probabilities of a batch without gradients; `weights` false leaves out
-    the model, where it lies in memory already.
+    """Return the peak of the log-probabilities of a batch's labelled tokens, without gradients, by
+    `models` models in memory; 0 leaves their weights out. `trained`: a model that is about to be
+    trained, in float32 under autocast.
 
     The logits of all positions exist at once, and in addition those of one row's own tokens: a
     copy, its float32 version (if it is not float32 already) and its logarithms.
     """
     width = HALF if precision == "bf16" else FLOAT
+    mixed = trained and precision == "bf16"
     own = rows.labelled * shape.words
-    floats = FLOAT if width == FLOAT else 2 * FLOAT
-    logits = rows.positions * shape.words * width + own * (width + floats)
-    # The residual stream and one layer's tensors: its input's norm, gate, up and their product.
-    layer = rows.positions * (3 * shape.hidden + 3 * shape.wide) * width
-    hidden = rows.positions * 2 * shape.hidden * width
+    logits = rows.positions * shape.words * width + own * (FLOAT if width == FLOAT else 6)
+    logits += own * FLOAT
+    # The residual stream and one layer's tensors: its norm in float32, gate, up and their product.
+    stream = FLOAT if mixed or width == FLOAT else HALF
+    layer = rows.positions * (shape.hidden * (stream + 6) + 3 * shape.wide * width)
+    hidden = rows.positions * shape.hidden * (stream + width)
     inside, last = (layer, 0.0) if layer > hidden + logits else (hidden, logits)
-    model = shape.weight_count * width if weights else 0
-    parts = MemoryParts(weights=float(model), activations=float(inside), logits=float(last))
-    return replace(parts, margin=MARGIN * parts.total)
+    weights = shape.weight_count * (FLOAT if mixed else width) * models
+    if mixed and models:
+        weights += HALF * (layer_weights(shape) + shape.words * shape.hidden)
+    parts = MemoryParts(weights=float(weights), activations=float(inside), logits=float(last))
+    return replace(parts, margin=MARGIN["cuda"] * parts.total)

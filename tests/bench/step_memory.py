@@ -6,24 +6,40 @@ python -m tests.bench.step_memory KIND MODEL [lora] [NAME=VALUE ...]     one cel
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 from unittest import mock
 
 from convbench.judge.adaptation.settings import InnerSettings
-from convbench.learn.memory import Kind, MemoryParts, StepRows, step_memory
+from convbench.learn import memory
+from convbench.learn.memory import Kind, MemoryParts, StepRows
 from convbench.models.weights_path import ModelShape, _read_shape
 from convbench.schema.recipe import Recipe
+from tests.bench.bench import ROOT, Row
+
+if TYPE_CHECKING:
+    from tests.bench.fake_memory import Counted
 
 MODELS: dict[str, dict[str, Any]] = {
     "135M": {
         "vocab_size": 49_152, "hidden_size": 576, "num_hidden_layers": 30,
         "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 1536,
+        "tie_word_embeddings": True,
+    },
+    "30M": {
+        "vocab_size": 16_384, "hidden_size": 512, "num_hidden_layers": 8,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1280,
         "tie_word_embeddings": True,
     },
     "1B": {
@@ -37,7 +53,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }  # fmt: skip
-"""Shapes of SmolLM2-135M, Llama-3.2-1B and Llama-3.1-8B."""
+"""Shapes of SmolLM2-135M, Llama-3.2-1B and Llama-3.1-8B, and a Llama of 30 million weights."""
 LORA = {"r": 8, "alpha": 16, "dropout": 0.05}
 
 
@@ -173,54 +189,135 @@ def train(kind: Kind, name: str, recipe: Recipe, size: StepRows, folder: Path) -
         fit_adapters(model.eval(), stack, texts, settings, PassClock())
 
 
-def measured(
-    kind: Kind, name: str, recipe: Recipe, size: StepRows, folder: Path, **more: Any
-) -> Any:
-    """Return the counted peak of a training's steps."""
+def counted_peak(kind: Kind, name: str, recipe: Recipe, size: StepRows, **shape: Any) -> Counted:
+    """Return the count of a training of two steps on fake tensors."""
     from transformers import AutoModelForCausalLM
 
     from tests.bench.fake_memory import Counted, as_on_a_card
 
     def load(path: str, dtype: Any, **_: Any) -> Any:
-        return random_model(name, dtype, **more)
+        return random_model(name, dtype, **shape)
 
     mode = Counted()
     with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(as_on_a_card())
         stack.enter_context(mock.patch.object(AutoModelForCausalLM, "from_pretrained", load))
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         stack.enter_context(mode)
-        train(kind, name, recipe, size, folder)
+        train(kind, name, recipe, size, Path(folder))
     return mode
 
 
-def main() -> None:
-    kind, name, *rest = sys.argv[1:]
-    options: dict[str, Any] = {"rows": 2, "tokens": 2048, "labelled": 512}
-    fit: dict[str, Any] = {}
-    more: dict[str, Any] = {}
-    for word in rest:
-        key, sign, value = word.partition("=")
-        if sign:
-            target = options if key in options else more if key in MODELS["8B"] else fit
-            target[key] = json.loads(value)
-    pairs = kind in ("preference", "critic")
-    size = StepRows(options["rows"], options["tokens"], options["labelled"])
-    recipe = recipe_of(kind, lora="lora" in rest, rows=size.rows // (2 if pairs else 1), **fit)
-    began = time.monotonic()
-    mode = measured(kind, name, recipe, size, Path("/tmp/pa-out"), **more)
-    from dataclasses import replace
+@dataclass(frozen=True)
+class Cell:
+    """One training that is counted and planned."""
 
-    shape = _read_shape({**MODELS[name], **more})
-    parts = replace(
-        step_memory(kind, shape, inner_settings(recipe) if kind == "pretraining" else recipe, size),
-        margin=0.0,
-    )
-    print(
-        f"{time.monotonic() - began:.1f} s, peak {mode.peak / 1e9:.3f} GB, plan {parts.total / 1e9:.3f}, ratio {parts.total / mode.peak:.3f}"
-    )
-    print({k: round(v / 1e9, 3) for k, v in vars(parts).items() if v})
-    for (op, what), size_ in mode.at_peak.most_common(40):
-        print(f"{size_ / 1e9:9.4f}  {op:40} {what}")
+    kind: Kind
+    model: str
+    lora: bool
+    checkpointing: bool = True
+    accumulation: int = 1
+
+    def name(self) -> str:
+        """Return its name in a table."""
+        more = "" if self.checkpointing or self.kind == "pretraining" else ", no checkpointing"
+        more += f", {self.accumulation} batches a step" if self.accumulation > 1 else ""
+        return f"{self.kind}, {'LoRA' if self.lora else 'full'}, {self.model}{more}"
+
+    def compare(self, **shape: Any) -> tuple[MemoryParts, Counted]:
+        """Return (the plan without its margin, the count)."""
+        rows = SIZE.rows // (2 if self.kind in ("preference", "critic") else 1)
+        recipe = recipe_of(
+            self.kind, lora=self.lora, rows=rows, accumulation=self.accumulation,
+            gradient_checkpointing=self.checkpointing,
+        )  # fmt: skip
+        dimensions = _read_shape({**MODELS[self.model], **shape})
+        assert dimensions is not None
+        settings = inner_settings(recipe) if self.kind == "pretraining" else recipe
+        plan = replace(memory.step_memory(self.kind, dimensions, settings, SIZE), margin=0.0)
+        return plan, counted_peak(self.kind, self.model, recipe, SIZE, **shape)
+
+
+SIZE = StepRows(2, 2048, 512)
+"""The micro-batch of every cell."""
+CELLS = [
+    *(
+        Cell(kind, model, lora)
+        for model in ("135M", "1B", "8B")
+        for kind in get_args(Kind)
+        for lora in (True, False)
+    ),
+    *(Cell(kind, "135M", lora, False) for kind in get_args(Kind)[:4] for lora in (True, False)),
+    *(Cell("weighted", "135M", lora, accumulation=2) for lora in (True, False)),
+]
+
+
+def step_memory(folder: Path) -> Iterator[Row]:
+    """The plan beside the count of every cell, and beside the growth of real processes."""
+    for line in child(["tests.bench.step_memory"]):
+        what = f"{line['cell']}: plan and count apart ({line['count_gb']:.2f} GB)"
+        yield Row(what, 100 * abs(line["ratio"] - 1), "%", 10.0)
+    for arguments in REAL:
+        yield real_row(child(["tests.bench.step_memory_real", *arguments]))
+    for launch in LAUNCHES:
+        yield real_row(
+            child(["tests.bench.step_memory_real", "--launch", launch, "weighted", "135M"])
+        )
+
+
+REAL = (
+    *((kind, "30M") for kind in get_args(Kind)), ("weighted", "30M", "lora"), ("weighted", "135M"),
+)  # fmt: skip
+"""Real trainings on the CPU."""
+LAUNCHES = ("ddp", "zero2", "zero3")
+"""Launches of two real processes."""
+
+
+def real_row(lines: list[dict[str, Any]]) -> Row:
+    """Return the row of one training: the process whose growth is furthest from the plan."""
+    line = max(lines, key=lambda each: abs(each["ratio"] - 1))
+    what = f"{line['cell']}: plan and growth apart ({line['grown_mb']} MB)"
+    return Row(what, 100 * abs(line["ratio"] - 1), "%", 15.0)
+
+
+def child(arguments: list[str]) -> list[dict[str, Any]]:
+    """Run a module in a process of its own; return its lines of JSON."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **GIVE_BACK}, cwd=ROOT, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"{arguments}: {done.stderr[-800:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+"""Lets the C library give freed tensors back to the system at once. Without it a process grows by a
+fifth more: the margin of a plan for the CPU."""
+
+
+def main() -> None:
+    """Print one line of JSON for each cell (`quick`: of the smallest shape, with four layers), or
+    what is largest at the peak of one."""
+    if len(sys.argv) > 2:
+        kind, name, *rest = sys.argv[1:]
+        one = Cell(cast("Kind", kind), name, "lora" in rest, "none" not in rest)
+        plan, count = one.compare()
+        print(f"{one.name()}: {plan.total / 1e9:.3f} GB, counted {count.peak / 1e9:.3f}")
+        for (op, what), size in count.at_peak.most_common(40):
+            print(f"{size / 1e9:9.4f}  {op:40} {what}")
+        return
+    quick = sys.argv[1:] == ["quick"]
+    for cell in CELLS[:10] if quick else CELLS:
+        began = time.monotonic()
+        plan, count = cell.compare(**({"num_hidden_layers": 4} if quick else {}))
+        print(json.dumps({
+            "cell": cell.name(), "plan_gb": round(plan.total / 1e9, 3),
+            "count_gb": round(count.peak / 1e9, 3), "ratio": round(plan.total / count.peak, 3),
+            "seconds": round(time.monotonic() - began, 1),
+        }), flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

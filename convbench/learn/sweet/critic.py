@@ -17,6 +17,7 @@ from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.log import LoggedConversation
+from convbench.learn.memory import StepRows
 from convbench.learn.steps import StepCount
 from convbench.learn.sweet.pairs import (
     CriticRow,
@@ -25,105 +26,19 @@ from convbench.learn.sweet.pairs import (
     check_unquantized,
     critic_rows,
 )
-from convbench.models.weights_path import ModelShape
 
 BUDGET = 16_384
 """Most positions of a batch that is scored."""
-FLOAT = 4
-"""Bytes of a float32 number."""
 
 
-@dataclass(frozen=True)
-class BatchShape:
-    """Sizes of one batch of rows, padded to the longest."""
-
-    lengths: tuple[int, ...]
-    """Tokens of each row."""
-    policy_tokens: tuple[int, ...]
-    """Policy tokens of each row."""
-
-    @property
-    def positions(self) -> int:
-        """Positions of the padded batch, rows times the longest."""
-        return len(self.lengths) * max(self.lengths, default=0)
-
-
-@dataclass(frozen=True)
-class PeakMemory:
-    """Bytes at the peak of memory, by use."""
-
-    weights: float
-    """The model's weights, in the precision that it computes in."""
-    training: float
-    """Gradients, the optimiser's moments and its copy of the weights."""
-    inside: float
-    """Activations of the layers."""
-    logits: float
-    """Logits, and log-probabilities computed from them."""
-
-    @property
-    def total(self) -> float:
-        """The sum of all uses."""
-        return self.weights + self.training + self.inside + self.logits
-
-
-def scoring_memory(shape: ModelShape, rows: BatchShape, width: int = FLOAT) -> PeakMemory:
-    """Return the peak memory of scoring a batch without gradients; `width`: bytes of a number of
-    weights and activations (2 for bf16).
-
-    The logits of all positions exist at once, and in addition those of one row's own tokens: a
-    copy, its float32 version (if it is not float32 already) and its logarithms.
-    """
-    policy_numbers = max(rows.policy_tokens, default=0) * shape.words
-    floats = FLOAT if width == FLOAT else 2 * FLOAT
-    logits = rows.positions * shape.words * width + policy_numbers * (width + floats)
-    # The residual stream and one layer's tensors: its input's norm, gate, up and their product.
-    layer = rows.positions * (3 * shape.hidden + 3 * shape.wide) * width
-    hidden = rows.positions * 2 * shape.hidden * width
-    weights = shape.weight_count * width
-    inside, last = (layer, 0.0) if layer > hidden + logits else (hidden, logits)
-    return PeakMemory(float(weights), 0.0, float(inside), float(last))
-
-
-def training_memory(
-    shape: ModelShape,
-    rows: BatchShape,
-    *,
-    width: int = FLOAT,
-    checkpointing: bool = False,
-    shards: int = 1,
-) -> PeakMemory:
-    """Return the peak memory of one micro-batch's training step of all weights with AdamW.
-
-    `rows` are those of a pair, both sides. Weights, gradients and two moments are float32, split
-    over `shards` processes (ZeRO-3); with `width` 2 a bf16 copy computes. The peak is at the start
-    of the backward pass: the layers' activations, the saved logarithms of all own tokens, and the
-    gradient of the logits, once summed and once for the current row.
-    """
-    fixed = shape.weight_count * 3 * FLOAT / shards
-    weights = shape.weight_count * FLOAT / shards + (
-        shape.weight_count * width if width != FLOAT else 0
-    )
-    layer_numbers = 6 * shape.hidden + 3 * shape.queries + 2 * shape.keys + 4 * shape.wide
-    row_numbers = rows.positions * width
-    inside = row_numbers * (
-        shape.layers * shape.hidden + layer_numbers
-        if checkpointing
-        else shape.layers * layer_numbers
-    )
-    policy_numbers = sum(rows.policy_tokens) * shape.words
-    logits = 2 * rows.positions * shape.words * width + policy_numbers * FLOAT
-    return PeakMemory(float(weights), fixed, float(inside), float(logits))
-
-
-def scoring_batch(longest: Sequence[tuple[int, int]], tokens: int) -> BatchShape:
+def scoring_batch(longest: Sequence[tuple[int, int]], tokens: int) -> StepRows:
     """Return the first batch that scoring makes of rows (length, own tokens), longest first, within
     a budget of positions; it holds at least one row if there is any."""
     order = sorted(longest, reverse=True)
     if not order:
-        return BatchShape((), ())
+        return StepRows(0, 0, 0)
     batch = order[: max(1, tokens // max(1, order[0][0]))]
-    return BatchShape(tuple(n for n, _ in batch), tuple(own for _, own in batch))
+    return StepRows(len(batch), batch[0][0], max(own for _, own in batch))
 
 
 def pad_trajectories(rows: Sequence[Sequence[CriticRow]], pad: int) -> dict[str, torch.Tensor]:

@@ -9,11 +9,18 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from convbench.learn.job import Job, TrainContext
 from convbench.learn.log import LoggedConversation
+from convbench.learn.memory import (
+    MemoryParts,
+    Precision,
+    scoring_memory,
+    shard_plan,
+    step_memory,
+)
 from convbench.learn.run_trainer import run_trainer, write_recipe
 from convbench.learn.select import Selection, select
 from convbench.learn.steps import with_accumulation
@@ -99,27 +106,27 @@ class SweetPreparation:
         if shape is None:
             yield f"peak memory: unknown, {self.job.model} has no known shape"
             return
-        recipe, config = self.critic_recipe(), self.context.launch.accelerate or {}
-        kind = recipe.fit.precision
-        width = 2 if kind == "bf16" or (kind == "auto" and list_devices()) else 4
+        recipe, shards = self.critic_recipe(), shard_plan(self.context.launch)
+        kind, accelerated = recipe.fit.precision, bool(list_devices())
+        bf16 = kind == "bf16" or (kind == "auto" and accelerated)
+        precision: Precision = "bf16" if bf16 else "fp32"
         longest = self._longest_rows()
-        scoring_peak = critic.scoring_memory(
-            shape, critic.scoring_batch(longest, critic.BUDGET), width
+        scoring_peak = scoring_memory(
+            shape,
+            critic.scoring_batch(longest, critic.BUDGET),
+            precision=precision,
+            trained=recipe.lora is None,
         )
         yield f"peak memory of scoring: about {_format_peak(scoring_peak)}"
-        if recipe.lora is not None:
-            yield "peak memory of stage 1: not counted for an adapter"
-            return
-        deepspeed = config.get("deepspeed_config") or {}
-        sharded = "fsdp_config" in config or deepspeed.get("zero_stage") == 3
-        rows, both = critic.scoring_batch(longest, 0), 2 * recipe.fit.batch_size
-        rows = critic.BatchShape(rows.lengths * both, rows.policy_tokens * both)
-        training_peak = critic.training_memory(
+        one = critic.scoring_batch(longest, 0)
+        training_peak = step_memory(
+            "critic",
             shape,
-            rows,
-            width=width,
-            checkpointing=recipe.fit.gradient_checkpointing,
-            shards=self.context.launch.process_count if sharded else 1,
+            recipe,
+            replace(one, rows=one.rows * 2 * recipe.fit.batch_size),
+            precision=precision,
+            shards=shards,
+            device="cuda" if accelerated else "cpu",
         )
         yield f"peak memory of stage 1: about {_format_peak(training_peak)} a process"
 
@@ -199,10 +206,13 @@ class SweetPreparation:
             yield "critic" if number == 0 else "", line
 
 
-def _format_peak(peak: critic.PeakMemory) -> str:
+def _format_peak(peak: MemoryParts) -> str:
     """Return a peak as text, in GB."""
-    parts = ("weights", "training", "inside", "logits")
-    uses = ", ".join(f"{name} {getattr(peak, name) / 1e9:.2f}" for name in parts)
+    uses = ", ".join(
+        f"{name} {value / 1e9:.2f}"
+        for name, value in vars(peak).items()
+        if value and name != "host"
+    )
     return f"{peak.total / 1e9:.2f} GB ({uses})"
 
 
