@@ -13,9 +13,9 @@ from convbench.errors import TrainError
 from convbench.learn.pairs import Pair, Pairs, PolicyReply
 from convbench.learn.tokens import ChatTokens, PromptedReply, TokenRow, UnalignedTokens
 from convbench.learn.weights import Weighted
-from convbench.schema import Conversation, ProtocolSpec, Sent, text_of
+from convbench.schema import Conversation, ProtocolSpec, Sent
 from convbench.schema.recipe import Unit
-from convbench.store.token_probs import RecordedProbs, call_key
+from convbench.store.token_probs import RecordedProbs, keyed_texts
 
 TOKENS_A_LINE = 10
 """Tokens that a preview shows on one line."""
@@ -77,13 +77,6 @@ def replies_by_turn(
     for index in views.own_turns(protocol, conversation):
         turn = conversation.turns[index]
         before = views.messages_before(protocol, conversation, policy, index)
-        keyed_texts = [
-            *(
-                (call_key(conversation, index, n), tool_round.content)
-                for n, tool_round in enumerate(turn.rounds)
-            ),
-            (call_key(conversation, index), text_of(turn.content)),
-        ][: turn.reply_count]
         turns.append(
             [
                 PromptedReply(
@@ -92,7 +85,7 @@ def replies_by_turn(
                     find_probs(*key),
                 )
                 for number, (reply, key) in enumerate(
-                    zip(PolicyReply.all_of(turn), keyed_texts, strict=True)
+                    zip(PolicyReply.all_of(turn), keyed_texts(conversation, index), strict=True)
                 )
             ]
         )
