@@ -138,7 +138,10 @@ ENTRIES = {word: entry for words in PANELS.values() for word, entry in words.ite
 
 
 def load_command(word: str) -> Command[Any, Any]:
-    """Return the command of a word, loading its module."""
+    """Return the command of a word, loading its module.
+
+    Raises KeyError for a word that is no command.
+    """
     module = import_module(f"convbench.commands.{ENTRIES[word].file}")
     command: Command[Any, Any] = getattr(module, f"{word}_command")
     return command

@@ -62,8 +62,11 @@ class DoctorAnswer(Answer):
 
 
 def run(options: DoctorOptions, context: RunContext) -> DoctorAnswer:
-    """Check this machine, and return the findings. Sends one small request, to the Hub's
-    address."""
+    """Check this machine, and return the findings. Nothing is installed.
+
+    One small request is sent, to the Hub's address. The exit code becomes 1 if something is missing
+    that convbench cannot work without.
+    """
     findings = [
         _check_python(),
         *_check_core(),

@@ -59,7 +59,10 @@ class EstimateAnswer(Answer):
 
 
 def run(options: EstimateOptions, context: RunContext) -> EstimateAnswer:
-    """Estimate a policy's value from a log, and return the estimates."""
+    """Estimate a policy's value from a log, and return the estimates.
+
+    If the log cannot tell, `known` is False, reasons are added, and the exit code becomes 1.
+    """
     from convbench.learn.estimate import estimate_policy
 
     done = estimate_policy(options)

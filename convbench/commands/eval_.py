@@ -54,7 +54,13 @@ class EvalAnswer(EvaluatedRun):
 
 
 def run(options: EvalOptions, context: RunContext) -> EvalAnswer:
-    """Evaluate a policy on each run in turn, showing each result when it is ready."""
+    """Evaluate a policy on each run in turn, showing each result when it is ready; return all of
+    them.
+
+    The first is the answer itself, the others are in `others`. The exit code becomes 1 if failures
+    reach `--fail-on`. Raises EarlyExit if one stopped early; on a dry run the reason why it could
+    not start.
+    """
     from convbench.experiment.evaluate import evaluate_each
 
     parts: list[EvaluatedRun] = []

@@ -76,7 +76,11 @@ class ExperimentAnswer(Answer):
 
 
 def run(options: ExperimentOptions, context: RunContext) -> ExperimentAnswer:
-    """Run an experiment, and return its steps."""
+    """Run an experiment, or plan it on a dry run, and return its steps.
+
+    The exit code becomes 1 if steps failed or wait, or if a dry run finds something missing. Raises
+    EarlyExit with code 1, before any step, if something is missing.
+    """
     from convbench.experiment.experiment import run_experiment
 
     try:

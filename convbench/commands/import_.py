@@ -44,8 +44,11 @@ class ImportOptions:
 
     @property
     def field_names(self) -> dict[str, str]:
-        """Return the field of the rows by the name here, from `--map`. Raises UsageError for an
-        invalid or repeated NAME=FIELD."""
+        """Return the field of the rows (FIELD) by the name here (NAME), from `--map NAME=FIELD`;
+        empty without any.
+
+        Raises UsageError for an invalid pair or a repeated NAME.
+        """
         fields: dict[str, str] = {}
         for pair in self.map:
             ours, sign, theirs = (part.strip() for part in pair.partition("="))
@@ -58,7 +61,11 @@ class ImportOptions:
 
 
 def run(options: ImportOptions, context: RunContext) -> RunAnswer:
-    """Make a run from logs, and return it."""
+    """Make a run from logs, with tags and note, and return its folder and counts; add the next
+    command.
+
+    The answer's `tags` and `note` are empty.
+    """
     from convbench.rollout.importing import import_run
     from convbench.store.notes import write_label
 

@@ -96,7 +96,12 @@ class ListAnswer(Answer):
 
 
 def run(options: ListOptions, context: RunContext) -> ListAnswer:
-    """Return specs and models by kind, and runs."""
+    """Return specs and models by kind, then runs in `runs`, newest first; with `what` or tags only
+    those.
+
+    A run that cannot be read becomes a note. Raises UsageError for tags with another kind than
+    runs.
+    """
     from convbench import catalog
 
     what, specs = options.what, options.specs

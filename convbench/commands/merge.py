@@ -32,7 +32,11 @@ class MergeAnswer(Answer):
 
 
 def run(options: MergeOptions, context: RunContext) -> MergeAnswer:
-    """Join the shards of a run. Raises RunError if it has none, or processes work on them."""
+    """Join the shards of a run into its folder under its lock, and return the number of records by
+    file.
+
+    Raises RunError if it has none, or if processes work on them.
+    """
     from convbench.store import find_run, shards
     from convbench.store.shard_attempts import refuse_in_work
 

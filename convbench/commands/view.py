@@ -57,7 +57,10 @@ class ViewAnswer(Answer):
 
 
 def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
-    """Write the pages as files, or serve them until interrupted."""
+    """Write the pages as files, or serve them until interrupted; return the folder or the address.
+
+    `conversations` is None if runs are chosen in the page or are still being read.
+    """
     from rich.markup import escape
 
     from convbench.view import Library, serve, write_site

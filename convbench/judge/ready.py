@@ -51,8 +51,11 @@ def find_problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> Convb
 
 
 def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
-    """Raise SpecError for a rubric whose prompts use a variable that no example has, or have no
-    transcript. Examples are read until every variable has occurred."""
+    """Raise SpecError for a rubric whose prompts use a variable that no example has, or show no
+    conversation.
+
+    Examples are read until every variable has occurred.
+    """
     used = {key: templates.free_names(getattr(spec, key) or "") for key in ("system", "prompt")}
     known = set(FIELDS.get(spec.per, ()))
     for example in examples:

@@ -63,7 +63,8 @@ class JudgeSummary:
         return self.jobs.failed
 
     def count_failure(self, failure: Failure | None) -> None:
-        """Count the failure of a verdict or comparison; None counts nothing."""
+        """Count the failure of a verdict or comparison by its message, and as unsupported if the
+        task cannot be graded here; None counts nothing."""
         if failure is not None:
             self.failures[failure.message] += 1
             self.unsupported += failure.kind == UnsupportedTask.__name__
@@ -79,10 +80,12 @@ class Unit(RecordedJobs[J, R]):
 
     @abstractmethod
     def iter_requests(self) -> Iterator[Request]:
-        """Yield the requests to the judge's model, call by call."""
+        """Yield (messages, function that returns the reply's JSON schema) for each call to the
+        judge's model."""
 
     async def score_all(self, caller: Caller) -> Summary:
-        """Score all pending units and return how many were scored and how many failed."""
+        """Score all pending units, append their records to the file, and return how many were
+        scored and how many failed."""
         return await run_recorded(self, caller, self.tools.concurrency)
 
 
@@ -100,8 +103,11 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         self._prefix = f"judge/{judge.fingerprint}/"
 
     def jobs(self) -> Iterable[Conversation]:
-        """Yield the pending conversations. They are read in batches: reading one at a time between
-        calls takes twice as long, since its code has left the processor's caches."""
+        """Yield the pending conversations, in the order of the run.
+
+        They are read in batches: reading one at a time between calls takes twice as long, since its
+        code has left the processor's caches.
+        """
         conversations = self._run.conversations()
         while some := tuple(islice(conversations, AHEAD)):
             yield from (
@@ -114,7 +120,10 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         return len(self._pending)
 
     async def result(self, job: Conversation) -> Verdict:
-        """Return the verdict on a conversation."""
+        """Return the verdict on a conversation, a failed one if it could not be scored.
+
+        Errors that end the run are raised.
+        """
         run, before = self._run, self._pending[job.conversation_id]
         case = Case(
             self.judge,
@@ -147,7 +156,8 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         self.summary.count_failure(result.failure)
 
     def unreadable(self, result: Verdict) -> str | None:
-        """Return why the judge's replies could not be read; None if they could."""
+        """Return a sentence on why none of the judge's replies could be read; None for a verdict
+        without a failure or with another one."""
         return unreadable_reason(self.judge, result.failure)
 
     def shown_conversations(self, conversation: Conversation) -> Iterator[Conversation]:
@@ -155,7 +165,8 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         yield conversation
 
     def iter_requests(self) -> Iterator[Request]:
-        """Yield the requests to the judge's model, call by call."""
+        """Yield (messages, function that returns the reply's JSON schema) for each call to the
+        judge's model, conversation by conversation."""
         for conversation in self.jobs():
             example = self._run.examples[conversation.example_id]
             before = self._pending[conversation.conversation_id]
@@ -177,8 +188,11 @@ class ConversationUnit(Unit[Conversation, Verdict]):
     def requests_unbuilt(
         cls, judge: Judge, manifest: RunManifest, shown: Preview
     ) -> Iterable[Request]:
-        """Return the requests on a run that is not built yet; `shown` is the preview of its first
-        conversation."""
+        """Return an iterator of the requests on a run that is not built yet: the same (messages,
+        schema function) for every call on every conversation.
+
+        The conversation is that of `shown`, the preview of the first one.
+        """
         messages = judge_messages(judge.spec, shown.played, shown.example)
         calls = shown.estimate.conversations * cls.calls_each(manifest, shown.played)
         return repeat((messages, form_of(judge.spec).schema), calls)
@@ -193,10 +207,11 @@ class TurnUnit(ConversationUnit):
     """Pending conversations whose policy turns are scored one by one, each with its context."""
 
     def shown_conversations(self, conversation: Conversation) -> Iterator[Conversation]:
-        """Yield, for each policy turn, the conversation up to and including it."""
+        """Yield, for each turn that the policy's model wrote, the conversation up to and including
+        it; scripted turns are left out."""
         yield from (part for _, part in iter_turn_parts(self._run.manifest.protocol, conversation))
 
     @classmethod
     def calls_each(cls, manifest: RunManifest, conversation: Conversation) -> int:
-        """Return the number of policy turns."""
+        """Return the number of policy turns, scripted ones included."""
         return len(policy_turns(manifest.protocol, conversation))

@@ -27,10 +27,11 @@ ID = "token_id:"
 
 
 def token_probs(logprobs: Any) -> TokenProbs | None:
-    """Return the log-probabilities of a choice's `logprobs`; None if they are missing or invalid.
+    """Return the log-probabilities of a choice's `logprobs`, one for each sampled token, at most 0.
 
-    `content` is a list of {token, logprob, bytes}, one for every sampled token. Invalid values
-    count as missing: the reply itself is valid, and replies without log-probabilities are counted.
+    `content` is a list of {token, logprob, bytes}. The result has token ids if all tokens are named
+    by ids, else their sizes in bytes. It is None if they are missing or one is invalid: the reply
+    itself is valid.
     """
     items = _get_field(logprobs, "content")
     if not isinstance(items, list) or not 0 < len(items) <= MOST_LOGPROBS:
@@ -76,9 +77,12 @@ _BLOCK_FIELDS = {"thinking": ("thinking", "signature"), "redacted_thinking": ("d
 
 
 def reasoning_of(message: Mapping[str, Any], usage: object) -> Reasoning | None:
-    """Return the reasoning in a reply's message and usage; None if there is none.
+    """Return the reasoning in a reply's message, with the token count of its usage; None if there
+    is none.
 
-    Invalid reasoning is dropped: the reply is paid for, and is usable without it.
+    Thinking blocks come before `reasoning_content`, and that before `reasoning`. A count alone
+    gives a Reasoning with empty text. Invalid reasoning is dropped: the reply is paid for, and is
+    usable without it.
     """
     blocks, tokens = _thinking_blocks(message.get("thinking_blocks")), reasoning_tokens(usage)
     thinking = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
@@ -91,8 +95,11 @@ def reasoning_of(message: Mapping[str, Any], usage: object) -> Reasoning | None:
 
 
 def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]:
-    """Return (reasoning, reply) of a text that begins with a thinking block, else (None, text). The
-    reasoning's `frame` holds the tags and blanks around it, so that the text can be restored."""
+    """Return (reasoning, rest) of a text that begins with a thinking block, else (None, the text).
+
+    `tokens` is put into the reasoning. Its `frame` holds the tags and blanks around it, so that the
+    text can be restored.
+    """
     span = first_block(content)
     if span is None:
         return None, content
@@ -103,7 +110,8 @@ def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning 
 
 
 def reasoning_tokens(usage: object) -> int | None:
-    """Return the reasoning tokens of a usage, a mapping or an object; None if it has none."""
+    """Return the reasoning tokens in a call's usage, a dict or an object, from 1 to 10 million;
+    else None."""
     details = _get_field(usage, "completion_tokens_details") or _get_field(
         usage, "output_tokens_details"
     )
@@ -154,8 +162,13 @@ _DECODER = json.JSONDecoder()
 def parse_tool_calls(
     text: str, names: Collection[str], key: str
 ) -> tuple[str, tuple[ToolCall, ...]]:
-    """Return (words, tool calls) of a reply's text; (text, ()) unless all calls are valid and name
-    one of `names`. Ids are nine characters, which all templates accept, derived from `key`."""
+    """Return (text around the calls, stripped; tool calls) of a reply in Hermes, Mistral or Llama
+    form.
+
+    Return (the text unchanged, ()) without calls, with too many, or if one is invalid or names none
+    of `names`. Ids have nine characters, which all templates accept, and follow from `key` and the
+    position.
+    """
     words, objects = _read_hermes(text)
     if not objects:
         words, objects = _read_mistral(text)
@@ -255,11 +268,13 @@ def completion_of(
     calls: object = None,
     probs: object = None,
 ) -> Completion:
-    """Return the completion of a reply. With `tags` a thinking block at the start of its text is
-    its reasoning, if no field holds any.
+    """Return the completion of a reply, its finish reason one of ours (`stop`, `length`, `filter`,
+    `other`).
 
-    Raises BrokenReply for an empty reply if another try may give text, FatalModelError (for this
-    conversation only) if the tokens went into reasoning or a filter refused; both carry the usage.
+    With `tags` a thinking block at the start of the text is its reasoning, if no field holds any.
+    Raise BrokenReply for malformed content or tool calls and for an empty reply, but
+    FatalModelError, which does not stop the run, for an empty one whose tokens went into reasoning
+    or that a filter refused; all carry the usage.
     """
     finish = FINISH.get(str(reason or "stop"), "other")
     prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd

@@ -43,7 +43,7 @@ class RuleModel(Model):
     binds = True
 
     def bind(self, example: Mapping[str, Any]) -> RuleModel:
-        """Return this rule bound to the example of one conversation."""
+        """Return a new model with the same rule, bound to the example of one conversation."""
         return RuleModel(self.ref, rule=self._rule, example=example, media=self._media)
 
     def price(self, prompt: int, reply: int) -> float:
@@ -73,7 +73,7 @@ class RuleModel(Model):
         return Completion(_as_content(self.ref, answer), finish_reason="rule", cost_usd=0.0)
 
     async def aclose(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 def _takes_media(rule: Rule) -> bool:
