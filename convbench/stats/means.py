@@ -23,12 +23,12 @@ TINY = 1e-300
 
 
 def t_two_sided(t: float, df: float) -> float:
-    """Return P(|T| >= |t|) for Student's t with `df` degrees of freedom; 0 for an infinite or NaN
-    t.
+    """Return P(|T| >= |t|) for Student's t with `df` degrees of freedom; 0 for an infinite t
+    and 1 for NaN.
 
     It is I_x(df/2, 1/2) at x = df / (df + t^2), the regularised incomplete beta function.
     """
-    return beta_inc(df / 2, 0.5, df / (df + t * t)) if math.isfinite(t) else 0.0
+    return 1.0 if math.isnan(t) else beta_inc(df / 2, 0.5, df / (df + t * t))
 
 
 @lru_cache(1024)
@@ -256,13 +256,13 @@ def holm_adjusted(p: Sequence[float | None]) -> list[float | None]:
 def share_interval(estimate: Estimate) -> tuple[float, float] | None:
     """Return the 95% interval of a mean of zeros and ones, on the logit scale, within 0 to 1.
 
-    With an error of 0, or a mean of 0 or 1, return (0, e), or (1 - e, 1) for a mean above one half,
-    with e = t^2 / (groups + t^2). Return None without a standard error.
+    With a mean of 0 return (0, e), with a mean of 1 (1 - e, 1), with e = t^2 / (groups + t^2). With
+    another mean and an error of 0, both ends are the mean. Return None without a standard error.
     """
     if estimate.error is None:
         return None
     p, t = estimate.mean, t_critical(estimate.df, LEVEL)
-    if 0 < p < 1 and estimate.error > 0:
+    if 0 < p < 1:
         odds, margin = math.log(p / (1 - p)), t * estimate.error / (p * (1 - p))
         return _inverse_logit(odds - margin), _inverse_logit(odds + margin)
     end = t * t / estimate.groups / (1 + t * t / estimate.groups)
