@@ -133,17 +133,18 @@ def training_rows(
         except UnalignedTokens as error:
             unaligned[str(error)] += 1
             continue
+        weights: list[float | None] = [weight] * len(parts)
+        if name in weighted.by_turn:
+            weights = _reply_weights(name, weighted.by_turn[name], turns)
+        weighted_parts = list(zip(parts, weights, strict=True))
         if chat.reasoning != "loss":
-            spoken = [part for part in parts if any(part.mask[1:])]
+            spoken = [each for each in weighted_parts if any(each[0].mask[1:])]
             if len(spoken) < len(parts):
                 counts["rows of reasoning alone, left out"] += len(parts) - len(spoken)
-            parts = spoken
+            weighted_parts = spoken
         counts["conversations"] += 1
-        counts["conversations of several rows"] += len(parts) > 1
-        weights = weighted.by_turn.get(name, (weight,) * len(parts))
-        if name in weighted.by_turn:  # each reply of a turn that calls tools has the turn's weight
-            weights = tuple(w for w, turn in zip(weights, turns, strict=True) for _ in turn)
-        new_rows = _cut_rows(name, parts, weights, max_length, counts)
+        counts["conversations of several rows"] += len(weighted_parts) > 1
+        new_rows = _cut_rows(name, weighted_parts, max_length, counts)
         before = len(rows)
         rows += (
             (replace(row, unrewarded=True) for row in new_rows)
@@ -172,19 +173,25 @@ def training_rows(
     return TrainingRows(tuple(rows), dict(counts))
 
 
+def _reply_weights(
+    name: str, weights: Sequence[float | None], turns: Sequence[Sequence[PromptedReply]]
+) -> list[float | None]:
+    """Return a weight for each reply: each reply of a turn that calls tools has the turn's."""
+    if len(weights) != len(turns):
+        raise TrainError(
+            f"conversation {name}: found rewards of {len(weights)} turns for {len(turns)} of the "
+            "policy; judge it again"
+        )
+    return [weight for weight, turn in zip(weights, turns, strict=True) for _ in turn]
+
+
 def _cut_rows(
     name: str,
-    parts: Sequence[TokenRow],
-    weights: Sequence[float | None],
+    parts: Sequence[tuple[TokenRow, float | None]],
     limit: int | None,
     counts: Counter[str],
 ) -> Iterator[TrainingRow]:
-    if len(weights) != len(parts):
-        raise TrainError(
-            f"conversation {name}: found rewards of {len(weights)} turns for {len(parts)} of the "
-            "policy; judge it again"
-        )
-    for number, (tokens, weight) in enumerate(zip(parts, weights, strict=True)):
+    for number, (tokens, weight) in enumerate(parts):
         if weight is None:
             continue
         check_mask(name, tokens)
