@@ -42,6 +42,10 @@ def label_rows(rows: Sequence[TrainingRow], batch: int, seed: int | None) -> lis
     tokens are not one final stretch.
     """
     examples = [_label_row(row) for row in rows if row.weight != 0]
+    if seed is not None:
+        random.Random(seed).shuffle(examples)
+    if len(examples) > 1 and len(examples) % batch == 1:
+        examples.pop()  # as the only one of the last batch it would be its own estimate
     if not any(example["label"] for example in examples) or all(
         example["label"] for example in examples
     ):
@@ -49,10 +53,6 @@ def label_rows(rows: Sequence[TrainingRow], batch: int, seed: int | None) -> lis
             "kto: found replies of one sign only; expected desirable and undesirable ones; look "
             "at weighting.center"
         )
-    if seed is not None:
-        random.Random(seed).shuffle(examples)
-    if len(examples) > 1 and len(examples) % batch == 1:
-        examples.pop()  # as the only one of the last batch it would be its own estimate
     for start in range(0, len(examples), batch):
         batch_examples = examples[start : start + batch]
         for example, rotated in zip(

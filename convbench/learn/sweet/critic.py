@@ -418,7 +418,7 @@ def fit(job: Job, trajectories: TrajectoryPairs) -> None:
     """Train the recipe's model as the critic (with nothing hidden, as the policy) and save it in
     the job's folder."""
     trainer, table = critic_trainer(job, trajectories)
-    steps = StepCount(len(table.pairs), "pair of conversations", job.recipe.fit)
+    steps = StepCount(len(table.pairs), "pair of conversations", job.recipe.fit, drop_last=True)
     fitting.run_training(trainer, job, steps)
     fitting.save_checkpoint(
         trainer,
