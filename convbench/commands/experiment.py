@@ -135,7 +135,7 @@ def _note_missing(missing: Sequence[str], context: RunContext) -> None:
     for line in missing:
         context.add_line("missing: ", "red", line)
     count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
-    context.add_line("error: ", "red", f"{count} missing; nothing was begun")
+    context.add_line("error: ", "red", f"{count} missing; nothing was started")
 
 
 def _note_plan(planned: ExperimentPlan, context: RunContext) -> None:

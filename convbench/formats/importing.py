@@ -441,19 +441,24 @@ def _import_notes(seen: ImportCounts, questions: int) -> list[str]:
         notes.append("no row names a split, so all are in train; eval needs a test split")
     if seen.repeated_roles:
         notes.append(
-            f"{seen.repeated_roles} rows have messages of one role one after another; these count "
-            "as one"
+            f"{seen.repeated_roles} rows have consecutive messages of the same role, which are "
+            "merged into one"
         )
     if seen.unanswered:
         notes.append(
-            f"{seen.unanswered} rows end with a message without a reply, which is only context"
+            f"{seen.unanswered} rows end with a message that has no reply; it is used as context "
+            "only"
         )
     if seen.calls_alone:
         notes.append(
-            f"{seen.calls_alone} rows have calls of tools that no words of the assistant follow"
+            f"{seen.calls_alone} rows have tool calls that are not followed by a message of the "
+            "assistant"
         )
     if seen.late_system:
-        notes.append(f"{seen.late_system} rows have system messages after others, only context")
+        notes.append(
+            f"{seen.late_system} rows have system messages after other messages; they are used as "
+            "context only"
+        )
     if seen.pictures:
         notes.append(
             f"pictures: {seen.pictures}, each replaced by [image]; their content is not stored"
