@@ -478,8 +478,9 @@ def describe_training(job: Job, data: TrainingData, processes: int = 1) -> Itera
         )
     if not job.chat.frame.known and _has_reasoning(sample_weighted):
         yield "the chat template shows no reasoning: it is written in <think> tags"
-    count, is_kto = preview_sample.scale_up(len(rows.rows)), job.recipe.trainer == "kto"
-    yield StepCount(count, unit, job.recipe.fit, processes, drop_last=is_kto).describe()
+    yield StepCount(
+        preview_sample.scale_up(len(rows.rows)), unit, job.recipe.fit, processes
+    ).describe()
     shown = sorted(rows.rows, key=lambda row: -row.weight)
     picked = {0, len(shown) // 2, len(shown) - 1}
     yield from preview_rows([shown[i] for i in sorted(picked)], job.chat)
