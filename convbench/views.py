@@ -33,7 +33,7 @@ from convbench.schema.reasoning import Replay
 SEPARATOR = "\n\n"
 """Between a message and the instruction appended to it."""
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
-"""Names under which chat templates look for reasoning."""
+"""Names of reasoning in chat templates and in logs, of which the first one present counts."""
 SENTINEL = "convbenchsentinel"
 """A text that occurs in no chat template."""
 
@@ -272,10 +272,7 @@ def shows_text(render: Callable[[list[Any]], str]) -> bool:
     Templates of some vision models take a list of parts only. `render` returns the text of messages
     under the template.
     """
-    try:
-        return SENTINEL in render([{"role": "user", "content": SENTINEL}])
-    except Exception:  # noqa: BLE001 - a template raises whatever it likes
-        return False
+    return _shows_sentinel(render, [{"role": "user", "content": SENTINEL}])
 
 
 def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[dict[str, Any]]:

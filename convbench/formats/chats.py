@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from pydantic import ValidationError
@@ -19,7 +19,6 @@ from convbench.formats.shapes import (
     CALLS,
     MESSAGE_KEYS,
     MESSAGES,
-    THOUGHT,
     TOOLS,
     Unusable,
     as_ours,
@@ -31,7 +30,8 @@ from convbench.models.replies import token_probs
 from convbench.schema import Reasoning, ThinkingBlock, ToolCall, ToolResult, ToolRound
 from convbench.schema.base import LARGEST_SCORE
 from convbench.schema.chat import TokenProbs, probs_problem
-from convbench.schema.task import Split
+from convbench.schema.task import SPLITS, Split
+from convbench.views import THOUGHT_KEYS
 
 
 def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
@@ -181,7 +181,6 @@ IMAGE = "[image]"
 """Stands for a picture in a text."""
 NO_REPLY = "no reply"
 """Reason to leave out a row in which no assistant says or calls anything."""
-SPLITS: tuple[str, ...] = get_args(Split)
 
 
 @dataclass(frozen=True)
@@ -257,7 +256,7 @@ def read_chat(row: object, where: str, line: int) -> LoggedChat:
         scores,
         example=_read_text(row, ("example_id", "task_id"), where),
         group=_read_text(row, ("group", "group_id"), where),
-        split=split,  # type: ignore[arg-type]  # checked above
+        split=split,
         temperature=_read_temperature(row, where),
         question=_read_text(row, ("question",), where),
         choices=_read_choices(row, where),
@@ -323,7 +322,7 @@ def _read_thought(item: Mapping[str, Any], where: str) -> Reasoning | None:
     none. Raises DataError."""
     if ROLES.get(str(item.get("role", item.get("from"))).lower()) != "assistant":
         return None
-    name = next((name for name in THOUGHT if item.get(name) not in (None, "")), None)
+    name = next((name for name in THOUGHT_KEYS if item.get(name) not in (None, "")), None)
     text, blocks = item.get(name) if name else "", item.get(BLOCKS) or ()
     if not isinstance(text, str):
         raise DataError(f"{where}: {name}: found {type(text).__name__}; expected text")
