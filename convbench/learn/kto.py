@@ -50,8 +50,8 @@ def label_rows(rows: Sequence[TrainingRow], batch: int, seed: int | None) -> lis
         example["label"] for example in examples
     ):
         raise TrainError(
-            "kto: found replies of one sign only; expected desirable and undesirable ones; look "
-            "at weighting.center"
+            "kto: found replies of one sign only; expected desirable and undesirable ones; check "
+            "weighting.center"
         )
     for start in range(0, len(examples), batch):
         batch_examples = examples[start : start + batch]

@@ -87,7 +87,7 @@ def sampling_sizes(
         return [0.5 + rank for rank in _unit_ranks(scores)]
     if by == "optimal":
         if apart is None:
-            raise ValueError("an optimal draw needs how far people are from the judge")
+            raise ValueError("found no apart; expected the distances of people from the judge")
         mean = math.fsum(apart) / len(apart) or 1.0
         return [(1 - EVEN) * distance / mean + EVEN for distance in apart]
     return [1.0] * len(scores)

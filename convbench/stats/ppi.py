@@ -20,7 +20,8 @@ class Ratio:
     value: float | None
     """None if the lower mean is 0."""
     interval: tuple[float, float] | None
-    """None if it is unbounded: the lower mean does not differ significantly from 0."""
+    """None with fewer than two groups, or if it is unbounded: the lower mean does not differ
+    significantly from 0."""
     n: int
     """Number of values."""
     groups: int

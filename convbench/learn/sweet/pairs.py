@@ -145,7 +145,7 @@ def trajectory_pairs(
     if not items:
         raise TrainError(
             f"no pair of trajectories is left to train on ({skipped['tasks without a pair']} tasks "
-            f"without one under select: {settings.select}); build more samples a task, or change "
+            f"without one under select: {settings.select}); build more samples per task, or change "
             "args.top or args.gap"
         )
     for item in dict.fromkeys(side.conversation_id for pair in items for side in pair):
@@ -191,8 +191,8 @@ def check_base(job: Job) -> None:
     if trained_from != current:
         raise TrainError(
             f"{critic}: trained from weights {trained_from}, but {job.model} now holds {current}; "
-            "expected "
-            "the same base in both stages; put the weights back, or begin anew with --out DIR"
+            "expected the same base in both stages; restore the weights, or start again with "
+            "--out DIR"
         )
 
 
@@ -329,7 +329,7 @@ def policy_pairs(
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(
-            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more a "
+            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more per "
             "turn (args.candidates), or train the critic for longer (args.critic)"
         )
     return Pairs(selection, tuple(items), dict(skipped))
