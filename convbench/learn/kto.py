@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -83,11 +82,9 @@ def kto_trainer(job: Job, examples: Sequence[dict[str, Any]]) -> UnpairedTrainer
     Without LoRA the reference model is loaded too. A tokenizer without a pad token gets its end
     token as one.
     """
-    settings, lora = job.recipe.fit, job.recipe.lora
+    lora = job.recipe.lora
     values = {**fitting.training_arguments(job), "max_length": job.max_length}
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    enough = len(examples) >= processes * settings.batch_size
-    values["dataloader_drop_last"] = processes > 1 and enough
+    values["dataloader_drop_last"] = fitting.drops_last_batch(job, len(examples))
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
