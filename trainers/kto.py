@@ -14,8 +14,6 @@ from convbench.learn.weights import Weighted
 
 OWN_LOSS = True
 """It uses no field of `loss`."""
-
-
 STEP = "preference"
 """What a step computes (`learn/placement.py`)."""
 ROWS_STAY = True

@@ -13,8 +13,6 @@ from convbench.learn.weights import Weighted
 
 OWN_LOSS = True
 """It uses no field of `loss`."""
-
-
 STEP = "distillation"
 """What a step computes (`learn/placement.py`)."""
 

@@ -12,8 +12,6 @@ from convbench.learn.sweet.pairs import SweetArgs, TrajectoryPairs, trajectory_p
 
 ONE_RUN = True
 """It learns from the conversations of a single run."""
-
-
 STEP, SEQUENCES = "critic", 2
 """What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
 

@@ -25,8 +25,6 @@ from convbench.store.jsonl import read_records
 
 ONE_RUN = True
 """It learns from the conversations of a single run."""
-
-
 STEP, SEQUENCES = "preference", 2
 """What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
 

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -28,7 +28,7 @@ from convbench.models.weights_path import content_hash
 from convbench.rollout.plan import seen_before
 from convbench.schema import Message, ProtocolSpec
 from convbench.schema.base import FrozenModel
-from convbench.schema.recipe import Recipe, TieRule
+from convbench.schema.recipe import Fit, Recipe, TieRule
 from convbench.store.checkpoint import Checkpoint
 from convbench.views import SEPARATOR
 
@@ -36,6 +36,7 @@ CRITIC, CANDIDATES, RANKED = "critic", "candidates.jsonl", "ranked.jsonl"
 """Folder and files of the checkpoint with the results of the stages."""
 CRITIC_TRAINER = "sweet_critic"
 """Stage 1's trainer script."""
+Settings = TypeVar("Settings", bound=FrozenModel)
 
 
 class SweetArgs(FrozenModel):
@@ -86,12 +87,17 @@ class SweetArgs(FrozenModel):
     @classmethod
     def from_args(cls, args: Mapping[str, Any], recipe: str) -> SweetArgs:
         """Return a recipe's args as settings. Raises TrainError if they are invalid."""
-        try:
-            return cls.model_validate(dict(args))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise TrainError(f"recipe {recipe!r}: args.{where}: {first['msg']}") from None
+        return parse_settings(cls, args, f"recipe {recipe!r}: args")
+
+
+def parse_settings(model: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
+    """Return values as a model. Raises TrainError naming the first invalid one after `where`."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in (where, *first["loc"]))
+        raise TrainError(f"{path}: {first['msg']}") from None
 
 
 @dataclass(frozen=True)
@@ -187,8 +193,8 @@ def check_base(job: Job) -> None:
     if trained_from != current:
         raise TrainError(
             f"{critic}: trained from weights {trained_from}, but {job.model} now holds {current}; "
-            "expected "
-            "the same base in both stages; put the weights back, or begin anew with --out DIR"
+            "expected the same base in both stages; restore the weights, or start again with "
+            "--out DIR"
         )
 
 
@@ -325,7 +331,7 @@ def policy_pairs(
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(
-            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more a "
+            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more per "
             "turn (args.candidates), or train the critic for longer (args.critic)"
         )
     return Pairs(selection, tuple(items), dict(skipped))
@@ -335,8 +341,9 @@ def critic_recipe(recipe: Recipe, settings: SweetArgs) -> Recipe:
     """Return stage 1's recipe: the same, named NAME-critic, with the critic's trainer and its own
     `fit` values.
 
-    Raise pydantic's ValidationError for invalid ones.
+    Raise TrainError for invalid ones.
     """
-    fit = recipe.fit.model_validate({**recipe.fit.model_dump(), **settings.critic})
+    values = {**recipe.fit.model_dump(), **settings.critic}
+    fit = parse_settings(Fit, values, f"recipe {recipe.name!r}: args.critic")
     name = f"{recipe.name}-critic"
     return recipe.model_copy(update={"name": name, "trainer": CRITIC_TRAINER, "fit": fit})
