@@ -23,7 +23,7 @@ class PlanAnswer(Answer):
     recipe: str
     """The recipe's name."""
     model: str
-    """The model that it starts from."""
+    """The model that it starts from, as named."""
     parameters: int
     """Number of the model's weights, without norms."""
     cards: int
@@ -156,7 +156,7 @@ def show(answer: PlanAnswer) -> None:
     """Print the table of memory, what was chosen and why, the engine, hours and dollars."""
     plan: TrainingPlan = answer._source
     print_fact("recipe", f"{answer.recipe}: {plan.recipe.title}")
-    print_fact("model", f"{quoted(answer.model)}, {answer.parameters / 1e9:,.2f} billion weights")
+    print_fact("model", f"{quoted(answer.model)}, {answer.parameters / 1e6:,.1f} million weights")
     print_fact("machine", plan.machine.in_words())
     print_fact("rows", f"at most {answer.tokens:,} tokens ({answer.lengths})")
     out.print()

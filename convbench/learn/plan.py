@@ -89,14 +89,13 @@ def plan_training(options: PlanOptions) -> TrainingPlan:
         raise UsageError(
             "plan: no model; expected --model REF (a folder with config.json will do), or --run RUN"
         )
-    model = resolve_reference(model) or model
     shape = shape_of(model)
     if shape is None:
         raise TrainError(
             f"model {model!r}: found no config.json of a known form; expected a folder that has "
             "one, or the id of a model on the Hub that can be reached"
         )
-    recipe = recipe.model_copy(update={"model": model})
+    recipe = recipe.model_copy(update={"model": resolve_reference(model) or model})
     limit = row_limit(recipe)
     if run is not None and options.tokens is None:
         lengths = measure_rows([run], recipe, limit)
@@ -105,7 +104,7 @@ def plan_training(options: PlanOptions) -> TrainingPlan:
     machine = machine_of(options)
     if machine.cards and not machine.card_bytes:
         raise UsageError("plan: the size of this machine's cards is unknown; expected --cards 1x80")
-    placement = planned_placement(training, recipe, model, lengths, machine)
+    placement = planned_placement(training, recipe, recipe.model or "", lengths, machine)
     assert placement is not None  # its shape is known
     engine = engine_memory(shape, lengths.longest, CONVERSATIONS)
     hours, throughput = _training_hours(placement.best, shape, lengths, run)
@@ -181,13 +180,15 @@ def _stated_seconds(
 
 
 def _measured_rate(run: Run, recipe: Recipe, processes: int) -> tuple[float, Path] | None:
-    """Return (rows a second, checkpoint) of the newest training of this recipe and model in a run,
-    on as many processes; None if there is none."""
+    """Return (rows a second, checkpoint) of the last training by name of this recipe and model in a
+    run, of rows of the same unit on as many processes; None if there is none."""
     rates: list[tuple[float, Path]] = []
     for folder in sorted(run.checkpoints_folder.glob("*")):
         training = Checkpoint(folder).training
-        same = (training.get("recipe"), training.get("processes")) == (recipe.name, processes)
-        if same and str(training.get("base")) == recipe.model:
+        of_training = [training.get(name) for name in ("recipe", "processes", "unit")]
+        same = of_training == [recipe.name, processes, recipe.data.unit]
+        base = str(training.get("base"))
+        if same and (resolve_reference(base) or base) == recipe.model:
             rates += [(rate, folder) for rate in _logged_rates(training.get("log") or ())]
     return rates[-1] if rates else None
 

@@ -127,8 +127,13 @@ def test_a_run_says_how_long_its_rows_are(typist: Typist, tmp_path: Path) -> Non
         "recipe": "refit",
         "base": "qwen",
         "processes": plan["processes"],
+        "unit": "turn",
         "log": [{"loss": 1.0}, {"train_samples_per_second": 2.0}],
     }
+    (folder / "training.json").write_text(json.dumps(record))
+    (folder / "training.json").write_text(json.dumps({**record, "unit": "conversation"}))
+    other = typist.json("plan", "refit", "run", "--model", "qwen", *ONE, "--host", "256")
+    assert other["result"]["throughput"].startswith("stated: ")
     (folder / "training.json").write_text(json.dumps(record))
     measured = typist.json("plan", "refit", "run", "--model", "qwen", *ONE, "--host", "256")
     assert measured["result"]["throughput"] == "measured: 2 rows a second by refit"
