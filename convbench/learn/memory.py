@@ -42,7 +42,7 @@ class StepRows:
         return self.rows * self.tokens
 
     @property
-    def targets(self) -> int:
+    def target_count(self) -> int:
         """Tokens with a loss, of all rows."""
         return self.rows * self.labelled
 
@@ -55,13 +55,13 @@ class MemoryParts:
     """The policy's weights, and copies of them in the precision that computes."""
     gradients: float = 0.0
     optimizer: float = 0.0
-    """Moments, master weights, and what the step itself needs."""
+    """Moments, master weights, and copies that the step itself needs."""
     activations: float = 0.0
     logits: float = 0.0
     reference: float = 0.0
     """A frozen model beside the policy: DPO's reference, a teacher, an anchor's base."""
     adapters: float = 0.0
-    """Adapters with their gradients and moments."""
+    """Adapters; their gradients and moments are among the others'."""
     margin: float = 0.0
     host: float = 0.0
     """Host memory of this process: what is offloaded, or whole weights while it loads them."""
@@ -136,7 +136,7 @@ def step_memory(
     """Return the peak of one training step of a process. `settings`: the recipe, or the inner
     settings of a `pretraining`; `reference`: the shape of a teacher other than `shape`."""
     step = _Step(kind, shape, settings, rows, precision, shards, device, reference or shape)
-    peak = max(step.moments(), key=lambda parts: parts.total)
+    peak = max(step.peak_candidates(), key=lambda parts: parts.total)
     return replace(peak, margin=MARGIN[device] * peak.total, host=step.host_bytes())
 
 
@@ -199,12 +199,12 @@ class _Step:
     reference: ModelShape
 
     @property
-    def width(self) -> int:
+    def number_bytes(self) -> int:
         """Bytes of a number that computes."""
         return HALF if self.precision == "bf16" else FLOAT
 
     @cached_property
-    def adapter(self) -> _Adapter | None:
+    def adapter_shape(self) -> _Adapter | None:
         """The adapter; None if all weights are trained."""
         settings = self.settings
         if isinstance(settings, InnerSettings):
@@ -220,47 +220,47 @@ class _Step:
         return _Adapter(count, lora.target_modules, dropout)
 
     @cached_property
-    def numbers(self) -> Numbers:
+    def number_kind(self) -> Numbers:
         """The numbers of the forward pass."""
         if self.precision == "fp32":
             return "single"
         if self.kind == "pretraining" or self.shards.engine in ("deepspeed", "fsdp"):
             return "half"
-        frozen = self.adapter is not None and self.kind != "distillation"
+        frozen = self.adapter_shape is not None and self.kind != "distillation"
         return "half" if frozen else "mixed"
 
     @property
-    def checkpoints(self) -> bool:
+    def is_checkpointed(self) -> bool:
         """Whether activations are computed again in the backward pass."""
         return isinstance(self.settings, Recipe) and self.settings.fit.gradient_checkpointing
 
     @property
-    def accumulates(self) -> bool:
+    def has_several_batches(self) -> bool:
         """Whether gradients of an earlier micro-batch are there in the forward pass."""
         settings = self.settings
         fit = settings if isinstance(settings, InnerSettings) else settings.fit
         return fit.accumulation > 1
 
     @property
-    def trained(self) -> int:
+    def trained_weights(self) -> int:
         """The number of weights that are trained."""
-        return self.adapter.weights if self.adapter else self.shape.weight_count
+        return self.adapter_shape.weights if self.adapter_shape else self.shape.weight_count
 
-    def moments(self) -> list[MemoryParts]:
+    def peak_candidates(self) -> list[MemoryParts]:
         """Return the parts at the moments one of which is the peak."""
         if self.kind == "pretraining":
             lasting, before, gradients, work = self.own_copy()
         else:
             lasting, before, gradients, work = self.held_bytes()
-        head = 0.0 if self.adapter else float(FLOAT * self.shape.words * self.shape.hidden)
+        head = 0.0 if self.adapter_shape else float(FLOAT * self.shape.words * self.shape.hidden)
         copies = self.weight_copies()
-        kept = self.kept_bytes()
-        one = self.layer_bytes() + self.work_bytes()
-        inside = kept + (one if self.checkpoints else self.work_bytes())
+        all_layers = self.kept_bytes()
+        one_layer = self.layer_bytes() + self.work_bytes()
+        inside = all_layers + (one_layer if self.is_checkpointed else self.work_bytes())
         stream = float(2 * FLOAT * self.shape.hidden * self.rows.positions)
         logits, fused = self.logit_bytes(), self.kind not in ("pretraining", "distillation")
 
-        def moment(
+        def parts_at(
             more: float = 0.0, grads: float = 0.0, acts: float = 0.0, last: float = 0.0
         ) -> MemoryParts:
             return replace(
@@ -271,32 +271,34 @@ class _Step:
                 logits=last,
             )
 
-        there = 0.0 if self.checkpoints else copies
-        ends = there if self.adapter else copies
-        found = [
-            moment(ends, before, kept, logits["forward"]),
-            moment(there, before + head * fused, kept, logits["backward"]),
-            moment(there, before + head, inside),
-            moment(0.0, gradients - (0.0 if self.shape.tied else head), one),
-            moment(0.0, gradients + (head if self.shape.tied else 0.0), stream),
-            replace(moment(0.0, gradients), optimizer=lasting.optimizer + work),
+        saved_copies = 0.0 if self.is_checkpointed else copies
+        ends = saved_copies if self.adapter_shape else copies
+        moments = [
+            parts_at(ends, before, all_layers, logits["forward"]),
+            parts_at(saved_copies, before + head * fused, all_layers, logits["backward"]),
+            parts_at(saved_copies, before + head, inside),
+            parts_at(0.0, gradients - (0.0 if self.shape.tied else head), one_layer),
+            parts_at(0.0, gradients + (head if self.shape.tied else 0.0), stream),
+            replace(parts_at(0.0, gradients), optimizer=lasting.optimizer + work),
         ]
         if lasting.reference or self.kind == "preference":
-            beside = kept + self.forward_bytes()
-            found.append(moment(there + self.reference_copies(), before, beside, logits["beside"]))
-        return found
+            beside = all_layers + self.forward_bytes()
+            moments.append(
+                parts_at(saved_copies + self.reference_copies(), before, beside, logits["beside"])
+            )
+        return moments
 
     def held_bytes(self) -> tuple[MemoryParts, float, float, float]:
         """Return (what lasts from step to step, gradients before a pass and after it, what the
         optimiser's step needs besides)."""
-        shards, count, trained = self.shards, self.shape.weight_count, self.trained
-        deepspeed, half = shards.engine == "deepspeed", self.numbers == "half"
+        shards, count, trained = self.shards, self.shape.weight_count, self.trained_weights
+        deepspeed, half = shards.engine == "deepspeed", self.number_kind == "half"
         size = HALF if half and shards.engine != "fsdp" else FLOAT
         gradient = HALF if deepspeed and half else FLOAT
         master = FLOAT if deepspeed and (half or shards.stage) else 0
         weights = 0.0 if "weights" in shards.host else count * size / shards.weights
         if shards.stage >= 3:  # those of the layers in work are whole
-            weights += min(LIVE, count) * self.width
+            weights += min(LIVE, count) * self.number_bytes
         gradients = trained * gradient / shards.gradients
         if shards.engine == "ddp":
             gradients *= 2  # its buckets are copies
@@ -313,24 +315,24 @@ class _Step:
         parts = MemoryParts(
             weights=weights,
             optimizer=optimizer,
-            adapters=float(trained * gradient if self.adapter else 0),
+            adapters=float(trained * gradient if self.adapter_shape else 0),
             reference=self.reference_bytes(),
         )
-        stays = self.accumulates or (deepspeed and shards.stage == 3)
+        stays = self.has_several_batches or (deepspeed and shards.stage == 3)
         return parts, gradients if stays else 0.0, gradients, work
 
     def own_copy(self) -> tuple[MemoryParts, float, float, float]:
         """Return the same of an adaptation: float32 numbers in one tensor, of the adapters or of a
         copy of all weights."""
-        size = HALF if self.numbers == "half" else FLOAT
-        own, count = FLOAT * self.trained, self.shape.weight_count
+        size = HALF if self.number_kind == "half" else FLOAT
+        own, count = FLOAT * self.trained_weights, self.shape.weight_count
         weights = float(count * size)
-        if self.adapter is None:
-            weights += own + (count * HALF if self.numbers == "half" else 0)
+        if self.adapter_shape is None:
+            weights += own + (count * HALF if self.number_kind == "half" else 0)
         # the last step's, those of the batches before, each tensor's, and all in one
-        before = own * (2 if self.accumulates else 1)
+        before = own * (2 if self.has_several_batches else 1)
         parts = MemoryParts(
-            weights=weights, optimizer=2.0 * own, adapters=float(own if self.adapter else 0)
+            weights=weights, optimizer=2.0 * own, adapters=float(own if self.adapter_shape else 0)
         )
         return parts, float(before), float(before + 2 * own), 0.0
 
@@ -345,31 +347,33 @@ class _Step:
         name = self.settings.fit.optimizer if isinstance(self.settings, Recipe) else ""
         if self.device == "cpu":  # one tensor after the other
             widest = max(self.shape.words, self.shape.wide) * self.shape.hidden
-            return float(2 * FLOAT * min(widest, self.trained))
-        return 0.0 if name in IN_ONE_KERNEL else float(FLOAT * self.trained)
+            return float(2 * FLOAT * min(widest, self.trained_weights))
+        return 0.0 if name in IN_ONE_KERNEL else float(FLOAT * self.trained_weights)
 
     def weight_copies(self) -> float:
         """Return the bytes of the layers' weights that autocast copies to bfloat16."""
-        return float(HALF * layer_weights(self.shape)) if self.numbers == "mixed" else 0.0
+        return float(HALF * layer_weights(self.shape)) if self.number_kind == "mixed" else 0.0
 
     def reference_copies(self) -> float:
         """Return the same of DPO's reference."""
-        mixed = self.numbers == "mixed" and self.kind == "preference"
+        mixed = self.number_kind == "mixed" and self.kind == "preference"
         return float(HALF * layer_weights(self.reference)) if mixed else 0.0
 
     def reference_bytes(self) -> float:
         """Return the bytes of a frozen model beside the policy."""
         count = self.reference.weight_count / self.shards.reference
         if self.kind == "distillation":
-            return float(count * self.width)
-        if self.kind == "preference" and not self.adapter:
-            return float(count * (self.width if self.shards.engine == "deepspeed" else FLOAT))
+            return float(count * self.number_bytes)
+        if self.kind == "preference" and not self.adapter_shape:
+            return float(
+                count * (self.number_bytes if self.shards.engine == "deepspeed" else FLOAT)
+            )
         return 0.0
 
     def layer_bytes(self) -> float:
         """Return the bytes that one layer keeps for its backward pass."""
-        shape, adapter, positions = self.shape, self.adapter, self.rows.positions
-        each = _KEPT[self.numbers, adapter is None]
+        shape, adapter, positions = self.shape, self.adapter_shape, self.rows.positions
+        each = _KEPT[self.number_kind, adapter is None]
         masked = self.rows.rows > 1  # rows are padded, and keys and values repeated for each query
         keys = shape.queries if masked else shape.keys
         number = each.hidden * shape.hidden + each.wide * shape.wide
@@ -380,51 +384,53 @@ class _Step:
                 for name, size in linear_sizes(shape).items()
                 if name in adapter.modules
             )
-        mask = self.width * positions * self.rows.tokens if masked else 0
+        mask = self.number_bytes * positions * self.rows.tokens if masked else 0
         return float(number * positions + mask)
 
     def adapter_input_bytes(self) -> int:
         """Return the bytes kept of each number that enters an adapter."""
-        assert self.adapter is not None
+        assert self.adapter_shape is not None
         if self.kind == "pretraining":
             return FLOAT
-        if not self.adapter.dropout:
-            return self.width
+        if not self.adapter_shape.dropout:
+            return self.number_bytes
         mask = FLOAT if self.device == "cpu" else 1
-        return self.width + mask
+        return self.number_bytes + mask
 
     def kept_bytes(self) -> float:
         """Return the bytes that all layers keep for the backward pass."""
         shape, positions = self.shape, self.rows.positions
         mask = positions * self.rows.tokens if self.rows.rows > 1 else 0
-        stream = HALF if self.numbers == "half" else FLOAT
+        stream = HALF if self.number_kind == "half" else FLOAT
         ends = 4 * FLOAT * shape.hidden * positions  # embeddings, the last norm, the head's input
-        if self.checkpoints:
+        if self.is_checkpointed:
             return float(positions * shape.layers * shape.hidden * stream + ends + mask)
         return self.layer_bytes() * shape.layers + ends + mask
 
     def work_bytes(self) -> float:
         """Return the bytes that live within the backward pass of one layer only."""
         shape = self.shape
-        number = 3 * FLOAT * shape.hidden + 2 * self.width * shape.wide
-        if self.adapter:
-            number += (2 if self.adapter.dropout else 1) * FLOAT * shape.wide
+        number = 3 * FLOAT * shape.hidden + 2 * self.number_bytes * shape.wide
+        if self.adapter_shape:
+            number += (2 if self.adapter_shape.dropout else 1) * FLOAT * shape.wide
         weights = 0
-        if self.numbers == "mixed":  # copies of the layer's weights and a gradient before its cast
+        if (
+            self.number_kind == "mixed"
+        ):  # copies of the layer's weights and a gradient before its cast
             weights = HALF * layer_weights(shape) // shape.layers + HALF * shape.hidden * shape.wide
         return float(number * self.rows.positions + weights)
 
     def forward_bytes(self) -> float:
         """Return the bytes within one layer of a model that keeps nothing."""
         shape = self.reference
-        number = 3 * FLOAT * shape.hidden + 4 * self.width * shape.wide
+        number = 3 * FLOAT * shape.hidden + 4 * self.number_bytes * shape.wide
         return float(number * self.rows.positions)
 
     def logit_bytes(self) -> dict[str, float]:
         """Return the bytes of logits and of numbers computed from them, in the forward and the
         backward pass, and while a reference or teacher computes its own."""
-        shape, rows, width = self.shape, self.rows, self.width
-        every, own = rows.positions * shape.words, rows.targets * shape.words
+        shape, rows, width = self.shape, self.rows, self.number_bytes
+        every, own = rows.positions * shape.words, rows.target_count * shape.words
         if self.kind == "pretraining":
             return {"forward": every * (width + 2.0 * FLOAT), "backward": every * (width + 12.0)}
         if self.kind == "distillation":
@@ -439,22 +445,22 @@ class _Step:
                 "backward": FLOAT * (2.0 * every + own),
             }
         if self.device == "cpu":
-            chunk = float(4 * FLOAT * min(CPU_CHUNK, rows.targets) * shape.words)
+            chunk = float(4 * FLOAT * min(CPU_CHUNK, rows.target_count) * shape.words)
             return {"forward": chunk, "backward": chunk, "beside": chunk}
-        chunk = float(width * min(CHUNK_ROWS, rows.targets) * CHUNK_WORDS)
-        if self.numbers == "mixed":
+        chunk = float(width * min(CHUNK_ROWS, rows.target_count) * CHUNK_WORDS)
+        if self.number_kind == "mixed":
             chunk += HALF * CHUNK_WORDS * shape.hidden
         return dict.fromkeys(("forward", "backward", "beside"), chunk)
 
     def host_bytes(self) -> float:
         """Return the host memory of this process."""
-        size = HALF if self.numbers == "half" and self.adapter else FLOAT
+        size = HALF if self.number_kind == "half" and self.adapter_shape else FLOAT
         loading = self.shape.weight_count * size
         if self.kind == "distillation":
-            loading += self.reference.weight_count * self.width
-        elif self.kind == "preference" and not self.adapter:
+            loading += self.reference.weight_count * self.number_bytes
+        elif self.kind == "preference" and not self.adapter_shape:
             loading += self.reference.weight_count * size
-        lasting = 16 * self.trained / self.shards.optimizer
+        lasting = 16 * self.trained_weights / self.shards.optimizer
         return float(max(loading, lasting if "optimizer" in self.shards.host else 0))
 
 

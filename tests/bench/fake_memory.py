@@ -35,9 +35,11 @@ IN_PLACE = {
 class Counted(FakeTensorMode):
     """Fake tensors, and a count of the bytes of all storages that live."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, names: bool = False) -> None:
+        """`names`: keep what lives at the peak, too (slow)."""
         super().__init__(allow_non_fake_inputs=True)
         self.live, self.peak, self.depth = 0, 0, 0
+        self.names = names
         self.storages: Any = WeakIdKeyDictionary()
         self.by_op: Counter[tuple[str, str]] = Counter()
         self.at_peak: Counter[tuple[str, str]] = Counter()
@@ -75,17 +77,22 @@ class Counted(FakeTensorMode):
         if storage in self.storages:
             return
         size = math.ceil(storage.nbytes() / BLOCK) * BLOCK
-        what = (str(func).removeprefix("aten."), f"{tensor.dtype} {tuple(tensor.shape)}"[6:])
+        what = ("", "")
+        if self.names:
+            what = (str(func).removeprefix("aten."), f"{tensor.dtype} {tuple(tensor.shape)}"[6:])
+            self.by_op[what] += size
 
         def release(_: Any) -> None:
             self.live -= size
-            self.by_op[what] -= size
+            if self.names:
+                self.by_op[what] -= size
 
         self.storages[storage] = ref(storage, release)
         self.live += size
-        self.by_op[what] += size
         if self.live > self.peak:
-            self.peak, self.at_peak = self.live, Counter(self.by_op)
+            self.peak = self.live
+            if self.names:
+                self.at_peak = Counter(self.by_op)
 
 
 def is_real(func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:

@@ -189,7 +189,9 @@ def train(kind: Kind, name: str, recipe: Recipe, size: StepRows, folder: Path) -
         fit_adapters(model.eval(), stack, texts, settings, PassClock())
 
 
-def counted_peak(kind: Kind, name: str, recipe: Recipe, size: StepRows, **shape: Any) -> Counted:
+def counted_peak(
+    kind: Kind, name: str, recipe: Recipe, size: StepRows, *, names: bool = False, **shape: Any
+) -> Counted:
     """Return the count of a training of two steps on fake tensors."""
     from transformers import AutoModelForCausalLM
 
@@ -198,7 +200,7 @@ def counted_peak(kind: Kind, name: str, recipe: Recipe, size: StepRows, **shape:
     def load(path: str, dtype: Any, **_: Any) -> Any:
         return random_model(name, dtype, **shape)
 
-    mode = Counted()
+    mode = Counted(names=names)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(as_on_a_card())
@@ -225,7 +227,7 @@ class Cell:
         more += f", {self.accumulation} batches a step" if self.accumulation > 1 else ""
         return f"{self.kind}, {'LoRA' if self.lora else 'full'}, {self.model}{more}"
 
-    def compare(self, **shape: Any) -> tuple[MemoryParts, Counted]:
+    def compare(self, *, names: bool = False, **shape: Any) -> tuple[MemoryParts, Counted]:
         """Return (the plan without its margin, the count)."""
         rows = SIZE.rows // (2 if self.kind in ("preference", "critic") else 1)
         recipe = recipe_of(
@@ -236,7 +238,7 @@ class Cell:
         assert dimensions is not None
         settings = inner_settings(recipe) if self.kind == "pretraining" else recipe
         plan = replace(memory.step_memory(self.kind, dimensions, settings, SIZE), margin=0.0)
-        return plan, counted_peak(self.kind, self.model, recipe, SIZE, **shape)
+        return plan, counted_peak(self.kind, self.model, recipe, SIZE, names=names, **shape)
 
 
 SIZE = StepRows(2, 2048, 512)
@@ -244,7 +246,7 @@ SIZE = StepRows(2, 2048, 512)
 CELLS = [
     *(
         Cell(kind, model, lora)
-        for model in ("135M", "1B", "8B")
+        for model in ("135M", "8B", "1B")
         for kind in get_args(Kind)
         for lora in (True, False)
     ),
@@ -304,7 +306,7 @@ def main() -> None:
     if len(sys.argv) > 2:
         kind, name, *rest = sys.argv[1:]
         one = Cell(cast("Kind", kind), name, "lora" in rest, "none" not in rest)
-        plan, count = one.compare()
+        plan, count = one.compare(names=True)
         print(f"{one.name()}: {plan.total / 1e9:.3f} GB, counted {count.peak / 1e9:.3f}")
         for (op, what), size in count.at_peak.most_common(40):
             print(f"{size / 1e9:9.4f}  {op:40} {what}")

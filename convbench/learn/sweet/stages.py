@@ -118,12 +118,12 @@ class SweetPreparation:
             trained=recipe.lora is None,
         )
         yield f"peak memory of scoring: about {_format_peak(scoring_peak)}"
-        one = critic.scoring_batch(longest, 0)
+        longest_row = critic.scoring_batch(longest, 0)
         training_peak = step_memory(
             "critic",
             shape,
             recipe,
-            replace(one, rows=one.rows * 2 * recipe.fit.batch_size),
+            replace(longest_row, rows=longest_row.rows * 2 * recipe.fit.batch_size),
             precision=precision,
             shards=shards,
             device="cuda" if accelerated else "cpu",
