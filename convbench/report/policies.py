@@ -199,6 +199,11 @@ class Policy:
     """The policies this one was pooled from."""
 
     @property
+    def unpooled(self) -> tuple[Policy, ...]:
+        """Return the policies that it was pooled from, or itself alone: one for each run."""
+        return self.members or (self,)
+
+    @property
     def model(self) -> str:
         """Return the model of the policy's speaker in its run; `imported` if the run does not name
         one."""
@@ -232,9 +237,9 @@ class Policy:
 def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | None:
     """Return a judge's spec as stored with the runs, of the first policy and fingerprint that has
     one; None if none has or `judge` is None."""
-    for policy in policies:
-        specs = policy.run.judge_specs() if judge in policy.judges else {}
-        for fingerprint in policy.fingerprints(judge or ""):
+    for part in (part for policy in policies for part in policy.unpooled):
+        specs = part.run.judge_specs() if judge in part.judges else {}
+        for fingerprint in part.fingerprints(judge or ""):
             if fingerprint in specs:
                 return specs[fingerprint]
     return None

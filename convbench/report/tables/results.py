@@ -54,7 +54,7 @@ from convbench.stats.means import (
     estimate_at_size,
     estimate_mean,
 )
-from convbench.store.notes import credit_by_source
+from convbench.store.notes import Advantages, credit_by_source
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",
@@ -76,7 +76,7 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     notes = [
         f"Mean ± {ERRORS[kind]}; {_size_text(section)}.",
         *scale_notes(measures),
-        f"{model_names(section.policies)}.",
+        *(f"{names}." for names in [model_names(section.policies)] if names),
     ]
     size = _printed_size(section, kind, published)
     if size is not None:
@@ -131,7 +131,8 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
             "other: its scores cannot be compared between methods, so no differences are shown."
         )
     if judge is None:
-        notes.append("Not judged yet: convbench judge --judge NAME.")
+        pending = "Not judged yet: convbench judge --judge NAME."
+        notes.append("No scores of the selected judge." if section.judges else pending)
     columns = (
         Column("Method", "Method", numeric=False),
         *(measure_column(measure) for measure in measures),
@@ -480,7 +481,11 @@ def _credited_questions(
 ) -> Iterator[tuple[str, dict[str, list[CreditedReward]]]]:
     """Yield (source of credit, question → credit and reward of its conversations)."""
     value = reward_measure(judge).value
-    for source, credited in sorted(credit_by_source(policy.run).items()):
+    credit: dict[str, Advantages] = {}
+    for part in policy.unpooled:
+        for source, credited in credit_by_source(part.run).items():
+            credit.setdefault(source, {}).update(credited)
+    for source, credited in sorted(credit.items()):
         by_question: dict[str, list[CreditedReward]] = {}
         for row in policy.observations:
             turns, gained = credited.get(row.conversation_id), value(row)
