@@ -50,6 +50,8 @@ SOLVED = TableWords(
     "what the edits of solved train tasks ask for most often; what SEAL solves beyond it, it owes "
     "to edits that fit their tasks.",
 )
+ACCURACIES = "self-edits.json"
+"""File in a run's folder of reports: accuracies of `train seal` by what was trained on."""
 WORDS: Mapping[Measure, TableWords] = {"adaptations": TAUGHT, "solutions": SOLVED}
 
 
@@ -59,8 +61,8 @@ def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Valu
 
     The keys, in this order and only if they have values, are nothing, the passage alone, the best
     known settings and the control (as `train seal` wrote them), Base's untrained edits, and the
-    other policies by name. "Nothing" has one pair for each group. Raise RunError if `seal.json` is
-    malformed.
+    other policies by name. "Nothing" has one pair for each group. Raise RunError if their file
+    (`self-edits.json`) is malformed.
     """
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in WORDS:
@@ -218,8 +220,10 @@ def _baseline_accuracies(policy: Policy, name: str) -> Values:
     """Return the accuracies of a baseline as `train seal` wrote them. Raises RunError if its file
     is malformed."""
     accuracies: Values = []
-    for member in policy.members or (policy,):
-        file = member.run.reports_folder / "seal.json"
+    for part in policy.unpooled:
+        file = part.run.reports_folder / ACCURACIES
+        if not file.is_file():  # earlier versions; a report's seal has none of these names
+            file = file.with_name("seal.json")
         try:
             pairs = read_object(file).get(name, [])
             accuracies += [(str(passage), float(value)) for passage, value in pairs]
