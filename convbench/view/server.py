@@ -126,7 +126,7 @@ def open_socket(port: int | None, usual: int = 8642) -> socket.socket:
             reason = error.strerror
         else:
             return sock
-    raise RunError(f"port {port}: cannot be used ({reason}); name another with --port, or none")
+    raise RunError(f"port {number}: cannot be used ({reason}); name another with --port, or none")
 
 
 def serve(

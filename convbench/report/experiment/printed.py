@@ -476,7 +476,7 @@ def _turn_rows(comparisons: Sequence[PublishedComparison]) -> Iterator[tuple[Cel
     longer = [
         comparison
         for comparison in comparisons
-        if comparison.section is not None and comparison.printed.turns > 3
+        if comparison.section is not None and comparison.printed.turns > DEFAULT_TURNS
     ]
     for method in dict.fromkeys(name for comparison in longer for name in comparison.own_policies):
         parts = [
