@@ -166,8 +166,8 @@ def _worth_table(panel: JudgePanel) -> Table:
         )
     notes = [note]
     if panel.by_people and panel.labelled < FEW:
-        notes.append(f"Fewer than {FEW} labels: read the interval as too narrow.")
-    return Table("Worth of the panel", columns, (row,), tuple(notes), "votes")
+        notes.append(f"Fewer than {FEW} labels: the interval is too narrow.")
+    return Table("Effective votes of the panel", columns, (row,), tuple(notes), "votes")
 
 
 def _bias_table(panel: JudgePanel) -> Table:

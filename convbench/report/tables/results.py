@@ -82,8 +82,9 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     if size is not None:
         means = [[estimate_at_size(mean, size) for mean in line] for line in means]
         notes.append(
-            f"Errors are over {size} conversations, the paper's sample size as its own errors give "
-            f"it (table {published.number if published else '-'}), where we have as many."
+            f"Standard errors are for {size} conversations, the sample size that the paper's own "
+            f"errors imply (table {published.number if published else '-'}), where we have at "
+            "least as many."
         )
     notes += _regime_notes(section)
     printed = published if paper else None
@@ -113,10 +114,9 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     if single := [
         mean.n for line in means for mean in line if mean is not None and mean.error is None
     ]:
-        units = "one" if kind == "naive" else "of one group"
-        notes.append(
-            f"No error is given where conversations ({max(single):,}) are {units}: it needs two."
-        )
+        of_group = f"group (up to {max(single):,} conversations)"
+        unit = "conversation" if kind == "naive" else of_group
+        notes.append(f"No standard error is given for means over a single {unit}: it needs two.")
     if any(
         mean is not None and mean.error == 0 and mean.n > 1 for line in means for mean in line[:1]
     ):
@@ -552,9 +552,9 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
             cells += [estimate_cell(mean, measure.digits) for mean in both]
         lines.append(tuple(cells))
     notes = (
-        "Failed conversations count nowhere. Which conversations are flagged differs from method "
-        "to method, so the unflagged ones are about other questions: compare along a line, not "
-        f"down a column. Mean ± {ERRORS[kind]}.",
+        "Failed conversations are excluded. Which conversations are flagged differs between "
+        "methods, so the unflagged ones are about different questions: compare within a row, not "
+        f"within a column. Mean ± {ERRORS[kind]}.",
         *scale_notes(measures),
     )
     caption = "With and without flagged conversations"
