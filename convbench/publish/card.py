@@ -199,7 +199,7 @@ def _pretty_name(manifest: RunManifest) -> str:
 
 
 def _opening_text(manifest: RunManifest, numbers: CardFigures) -> str:
-    policy = manifest.cast[manifest.protocol.policy].model
+    policy = manifest.policy_member.model
     splits = ", ".join(f"{count:,} {split}" for split, count in numbers.splits.items())
     kind = "imported" if manifest.kind == "import" else "complete"
     protocol = inline_text(manifest.protocol.title)

@@ -229,7 +229,7 @@ def _sample_key(row: Observation) -> str:
 
 def _run_comparisons(policies: Sequence[Policy]) -> Iterator[Comparison]:
     """Yield the comparisons stored in the policies' runs and in the runs that contain these."""
-    paths = [part.run.path.resolve() for policy in policies for part in policy.unpooled]
+    paths = [part.run.path.resolve() for policy in policies for part in policy.run_policies]
     above = [path.parents[1] for path in paths if len(path.parts) > 2]
     for path in dict.fromkeys((*paths, *above)):
         if (path / "run.json").exists() and (path / "comparisons.jsonl").exists():

@@ -121,9 +121,7 @@ def corrected_mean(units: Iterable[ScoredUnit]) -> CorrectedMean | None:
         return None
     power = terms.best_power()
     gold = [u for u in terms.units if u.is_labelled]
-    bias = [
-        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight) for u in gold if u.gold is not None
-    ]
+    bias = bias_units(gold)
     people = [ScoredUnit(u.group, 0.0, u.gold, u.weight) for u in gold]
     raw = estimate_mean((u.group, u.judge) for u in terms.units)
     assert raw is not None
@@ -338,7 +336,7 @@ def check_transport(
     ones, else UNKNOWN.
     """
     gold, probe = [u for u in labelled if u.is_labelled], [u for u in other if u.is_labelled]
-    apart = corrected_difference(_bias_units(gold), _bias_units(probe), tuned=False)
+    apart = corrected_difference(bias_units(gold), bias_units(probe), tuned=False)
     if len(gold) < PROBE:
         why = f"{len(gold)} labels of the first policy, fewer than {PROBE}"
         return TransportResult("UNKNOWN", why, apart)
@@ -379,8 +377,10 @@ def have_enough_labels(first: Sequence[ScoredUnit], second: Sequence[ScoredUnit]
     return min(sum(u.is_labelled for u in units) for units in (first, second)) >= FEW
 
 
-def _bias_units(units: Sequence[ScoredUnit]) -> list[ScoredUnit]:
-    """Return units whose label is the judge's score minus people's."""
+def bias_units(units: Sequence[ScoredUnit]) -> list[ScoredUnit]:
+    """Return the labelled units, with the judge's score minus people's as their label."""
     return [
-        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight) for u in units if u.gold is not None
+        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight)
+        for u in units
+        if u.is_labelled and u.gold is not None
     ]

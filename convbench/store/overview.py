@@ -29,9 +29,8 @@ class RunOverview:
 
     @property
     def policy(self) -> str:
-        """Return the reference of its policy, or `imported`."""
-        m = self.run.manifest
-        return m.cast[m.protocol.policy].model if m.cast else "imported"
+        """Return the reference of its policy."""
+        return self.run.manifest.policy_member.model
 
 
 def read_overview(run: Run) -> RunOverview:

@@ -142,7 +142,7 @@ def _add_point(points: Points, name: str, x: float | None, estimate: Estimate | 
 
 def _training_size(policy: Policy) -> float | None:
     """Return the number of rows that a policy was trained on; None if unknown."""
-    rows = (policy.recipe.get("data") or {}).get("rows")
+    rows = policy.recipe_data.get("rows")
     size = trained_rows(policy) if rows is None else rows
     return float(size) if isinstance(size, int | float) else None
 

@@ -220,7 +220,7 @@ def _baseline_accuracies(policy: Policy, name: str) -> Values:
     """Return the accuracies of a baseline as `train seal` wrote them. Raises RunError if its file
     is malformed."""
     accuracies: Values = []
-    for part in policy.unpooled:
+    for part in policy.run_policies:
         file = part.run.reports_folder / ACCURACIES
         if not file.is_file():  # earlier versions; a report's seal has none of these names
             file = file.with_name("seal.json")

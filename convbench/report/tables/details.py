@@ -198,7 +198,7 @@ def training_table(section: Section) -> Table | None:
     lines = [
         (policy.name, member)
         for policy in section.policies
-        for member in policy.unpooled
+        for member in policy.run_policies
         if member.training.get("unit")
     ]
     if not lines:

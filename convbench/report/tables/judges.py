@@ -365,7 +365,7 @@ def controls_of(section: Section, judge: str) -> dict[str, list[ControlResult]]:
     by_policy = {}
     for policy in section.policies:
         by_control: dict[str, list[ControlResult]] = {}
-        for part in policy.unpooled:
+        for part in policy.run_policies:
             for mark in part.fingerprints(judge)[:1]:
                 for result in control_results(part.run, judge, mark):
                     by_control.setdefault(result.control, []).append(result)

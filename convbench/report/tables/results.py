@@ -152,7 +152,7 @@ def _regime_notes(section: Section) -> list[str]:
     if section.regime == "clean":
         return []
     manifest = (section.base or section.policies[0]).run.manifest
-    limit = manifest.cast[manifest.protocol.policy].sampling.max_tokens
+    limit = manifest.policy_member.sampling.max_tokens
     return [
         f"Regime {section.regime}: replies of at most {limit} tokens, messages framed as "
         f"{manifest.protocol.framing}."
@@ -183,9 +183,8 @@ def _paper_numbers(
 ) -> Mapping[str, PrintedNumber] | None:
     """Return the paper's numbers for a policy, by its number of training rows or its method; None
     if it has none."""
-    data = policy.recipe.get("data") or {}
-    rows = data.get("rows")
-    if rows is not None and data.get("unit", "turn") == "turn":
+    rows = policy.recipe_data.get("rows")
+    if rows is not None and policy.recipe_data.get("unit", "turn") == "turn":
         table = size_table(section.task, section.mode)
         return table.methods.get(str(rows)) if table and plain_name(policy) == "ReFit" else None
     return printed.methods.get(plain_name(policy)) if printed is not None else None
@@ -482,7 +481,7 @@ def _credited_questions(
     """Yield (source of credit, question → credit and reward of its conversations)."""
     value = reward_measure(judge).value
     credit: dict[str, Advantages] = {}
-    for part in policy.unpooled:
+    for part in policy.run_policies:
         for source, credited in credit_by_source(part.run).items():
             credit.setdefault(source, {}).update(credited)
     for source, credited in sorted(credit.items()):
