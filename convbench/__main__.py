@@ -6,7 +6,7 @@ import gc
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line, which exits the process."""
     gc.disable()  # what is loaded is no garbage
     from convbench.commands._app import main
 

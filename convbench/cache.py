@@ -10,5 +10,6 @@ CACHE = "CONVBENCH_CACHE"
 
 
 def cache_folder(kind: str) -> Path:
-    """Return the cache folder of one kind of files; it may not exist yet."""
+    """Return the folder `KIND` in the cache folder, CONVBENCH_CACHE or else ~/.cache/convbench; it
+    may not exist and is not created."""
     return Path(os.environ.get(CACHE) or "~/.cache/convbench").expanduser() / kind

@@ -36,5 +36,6 @@ def find_verb(room: str) -> Any:
 
 
 def make_callable(room: str) -> None:
-    """Make a module callable."""
+    """Make an imported module callable, in place: a call of it calls the API function with the last
+    part of its name."""
     sys.modules[room].__class__ = CallableModule

@@ -49,9 +49,9 @@ def guard_command(command: Sequence[str], *, scratch: str | None = None) -> list
     """Return the command line that runs a command under a guard; start it with a pipe as stdin.
 
     The command is ended (SIGTERM, then SIGKILL) when that pipe closes or the guard gets a signal.
-    With a `scratch` folder, which is removed at the end, the command itself uses stdin and stdout
-    to talk to the parent. The system then signals the guard when the thread that started it is gone
-    (Linux), and all processes are ended by SIGKILL at once.
+    With a `scratch` folder, which is removed at the end, the command itself uses stdin and stdout;
+    the system then signals the guard when the thread that started it is gone (Linux), and all
+    processes are ended by SIGKILL soon after.
     """
     how = [WATCHES] if scratch is None else [TALKS, str(os.getpid()), scratch]
     return [*PROGRAM, *how, *command]
@@ -65,9 +65,12 @@ def with_relay(command: Sequence[str]) -> list[str]:
 
 
 def die_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> None:
-    """Have the system signal this process when the thread that started it is gone (Linux only).
+    """Have the system send signal `number` to this process when the thread that started it is gone;
+    do nothing on systems other than Linux.
 
-    `parent` is that thread's process id; if it is gone already, this process kills itself."""
+    `parent` is the expected parent's process id: if another process is the parent already, this
+    process kills itself at once.
+    """
     _prctl(PR_SET_PDEATHSIG, number)
     if parent is not None and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -76,9 +79,12 @@ def die_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> 
 def start_worker(
     command: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Return a started program of ours whose stdin and stdout are pipes to us.
+    """Return a started program of ours whose stdin and stdout are pipes to us, in a session of its
+    own.
 
-    `environment` is added to our own, and convbench's folder to its PYTHONPATH."""
+    `environment` is added to our own, and convbench's folder to its PYTHONPATH. Its stderr goes to
+    the file `stderr`.
+    """
     parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [parent, os.environ.get("PYTHONPATH")]
     return subprocess.Popen(  # noqa: S603 - our own program
@@ -102,14 +108,16 @@ def serve_parent() -> BinaryIO:
 
 
 def last_lines(stderr: IO[bytes]) -> list[str]:
-    """Return the last lines that a process wrote to a file (20,000 bytes), without blank ones."""
+    """Return the lines in the last 20,000 bytes of a file, stripped and without blank ones; its
+    position is moved. The first line may be cut."""
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - 20_000))
     lines = stderr.read().decode("utf-8", "replace").splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 
 def main() -> int:
-    """Run the program; return its exit code."""
+    """Run the program with the arguments of the command line and return its exit code; a relay
+    exits the process itself."""
     how, *words = sys.argv[1:]
     if how == WATCHES:
         return run_guard(words, None)
@@ -169,7 +177,8 @@ def _let_go() -> None:
 
 
 def end_tree(child: subprocess.Popen[bytes], grace_s: float) -> None:
-    """End the child and all descendants: SIGTERM, then SIGKILL after `grace_s` seconds."""
+    """End the child and all descendants of this process: SIGTERM, then SIGKILL; wait at most
+    `grace_s` seconds for the child after each."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         signal_group(child.pid, number)
         signal_below(number)
@@ -178,7 +187,10 @@ def end_tree(child: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Send a signal to a process group, the only handle on descendants where there is no /proc."""
+    """Send a signal to a process group; do nothing if it is gone or belongs to another user.
+
+    A group is the only handle on descendants where there is no /proc.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
@@ -203,10 +215,12 @@ def end_all() -> None:
 
 
 def find_descendants(root: int) -> list[int]:
-    """Return the ids of a process's living descendants; empty if there is no /proc.
+    """Return the ids of a process's living descendants, in no order and without zombies; empty if
+    there is no /proc.
 
     It reads the state of every process of the machine, which is slow but works on kernels that do
-    not list a task's children."""
+    not list a task's children.
+    """
     parents: dict[int, int] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -290,7 +304,8 @@ class LineRelay:
             self.over.set()
 
     def pass_input(self) -> None:
-        """Pass our stdin on to the command until it ends, then wait briefly for the command."""
+        """Pass our stdin on to the command until it ends, then close the command's stdin, wait up
+        to CLOSE_S seconds for it, and record the end."""
         assert self.child.stdin is not None
         with contextlib.suppress(OSError):
             while chunk := os.read(0, 1 << 16):
@@ -305,7 +320,11 @@ class LineRelay:
         self.note_end("")
 
     def pass_lines(self) -> None:
-        """Pass on the command's messages line by line, until its stdout ends or a bound is hit."""
+        """Write the command's messages (lines of JSON with `jsonrpc`) to our stdout until its own
+        ends or a bound is exceeded, then record why.
+
+        Lines that are not messages are skipped, at most JUNK of them.
+        """
         assert self.child.stdout is not None
         with contextlib.suppress(OSError):
             while line := self.child.stdout.readline(LINE + 1):
@@ -328,7 +347,8 @@ class LineRelay:
         return None
 
     def hold_tail(self) -> None:
-        """Keep the last TAIL bytes that it writes to stderr."""
+        """Keep the last TAIL bytes that the command writes to stderr in `self.tail`, until its
+        stderr ends."""
         assert self.child.stderr is not None
         with contextlib.suppress(OSError):
             while chunk := os.read(self.child.stderr.fileno(), 1 << 16):
@@ -351,9 +371,12 @@ def _write_line(line: bytes) -> None:
 
 
 def run_relay(command: Sequence[str]) -> int:
-    """Relay lines between the parent and a tool server within bounds, until either ends.
+    """Relay lines between the parent and a tool server within bounds, until either ends; then end
+    all descendants and exit with code 0.
 
-    The reason for the end is the last thing written to stderr. Does not return."""
+    The reason for the end is the last thing written to stderr. Does not return; a command that
+    cannot be started exits with code 1 and a message.
+    """
     try:
         server = LineRelay(command)
     except OSError as error:

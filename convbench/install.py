@@ -17,8 +17,11 @@ NEEDS_TORCH = ("train", "local", "qlora")
 
 
 def with_extra(name: str) -> str:
-    """Return the command that installs an extra (`train`, `analysis`, ...). If the extra needs
-    torch and it is missing, a command for torch comes first."""
+    """Return the shell command that installs an extra (`train`, `analysis`, ...), in the way in
+    which convbench was installed.
+
+    If the extra needs torch and it is missing, a command for torch comes first, joined by `&&`.
+    """
     extra = f"pip install {install_arguments(name, _read_origin())}"
     if name in NEEDS_TORCH and importlib.util.find_spec("torch") is None:
         return f"pip install {pinned_requirement('torch')} && {extra}"
@@ -26,7 +29,10 @@ def with_extra(name: str) -> str:
 
 
 def pinned_requirement(package: str) -> str:
-    """Return the requirement `PACKAGE==VERSION` with the version that the tests ran with."""
+    """Return the requirement `PACKAGE==VERSION` with the version that the tests ran with.
+
+    Raise StopIteration for a package without a pin.
+    """
     here = Path(__file__).parent
     file = next(candidate for candidate in (here / PINS, here.parent / PINS) if candidate.is_file())
     return next(

@@ -54,18 +54,26 @@ class NotPlainData(TemplateRefusal):
 
 
 def check_bound(what: str, number: int, most: int) -> None:
-    """Raise Refused if `number` exceeds `most`. `what` names the counted things."""
+    """Raise TemplateRefusal if `number` exceeds `most` or is not a number.
+
+    `what` names the counted things.
+    """
     if not number <= most:  # nan is not
         raise TemplateRefusal(f"found {number:,} {what}; expected at most {most:,}")
 
 
 def check_present(value: object) -> None:
-    """Raise Missing if the value is jinja2's placeholder of an absent one."""
+    """Raise MissingField if the value is jinja2's placeholder of an absent one; do nothing for any
+    other value."""
     bool(value)
 
 
 def as_number(value: Any, sign: str = "") -> Any:
-    """Return a number unchanged. Raises Refused for any other value or too large an integer."""
+    """Return a number unchanged; true and false count as numbers.
+
+    Raise TemplateRefusal for any other value and for a whole number of more than BITS bits,
+    MissingField for an absent value. `sign` names the operator in the error.
+    """
     check_present(value)
     if not isinstance(value, int | float):
         expected = f"{sign} is for numbers in templates" if sign else "expected a number"
@@ -84,7 +92,10 @@ class WorkBudget:
         self.left = WORK
 
     def spend_units(self, units: int) -> None:
-        """Subtract work that is about to be done. Raises Refused if too little is left."""
+        """Subtract the units of work that is about to be done.
+
+        Raise TemplateRefusal if too few are left; they are subtracted all the same.
+        """
         self.left -= units
         if not self.left >= 0:  # nan is not
             raise TemplateRefusal(
@@ -93,7 +104,11 @@ class WorkBudget:
 
     def count_value(self, value: object, depth: int = 0) -> int:
         """Spend the units of handling a value, with its items and the characters of its texts, and
-        return them. Raises Missing for an absent value, Refused for one that is not plain data."""
+        return them.
+
+        Raise MissingField for an absent value, TemplateRefusal for one that is not plain data, is
+        too long or too deeply nested, or for which too few units are left.
+        """
         before = self.left
         if isinstance(value, str):
             self.spend_units(ITEM + len(value))
@@ -117,7 +132,12 @@ class WorkBudget:
 def plain_fields(
     names: Iterable[str], fields: Mapping[str, object], budget: WorkBudget
 ) -> dict[str, PlainValue]:
-    """Return copies of the named fields as plain data. Raises Refused, naming the field."""
+    """Return deep copies of the named fields as plain data, by name; names that `fields` lacks are
+    left out.
+
+    Raise TemplateRefusal, naming the field, for a value without a plain form or for too much work.
+    The work is subtracted from `budget`.
+    """
     out = {}
     for name in names:
         if name in fields:
@@ -133,7 +153,8 @@ def _copy_plain(value: object, budget: WorkBudget, depth: int = 0) -> PlainValue
 
     Records become mappings of their fields, tuples and sets become lists, dates their text, and
     subclasses their base. A mapping's entry without a plain form is left out, so that a row may
-    hold bytes if a template needs only its text. Raises Formless for a value without a plain form.
+    hold bytes if a template needs only its text. Raise NotPlainData for a value without a plain
+    form, TemplateRefusal for one that is too deep or too much work.
     """
     budget.spend_units(STEP)
     if type(value) in EXACT:
@@ -165,7 +186,10 @@ def _entries_of(value: object) -> Iterable[tuple[object, object]] | None:
 
 
 def _plain_scalar(value: object) -> str | int | float | None:
-    """Return text, a number, true, false or null in its plain type. Raises Formless otherwise."""
+    """Return text, a number, true, false or null in its plain type.
+
+    Raise NotPlainData for any other value.
+    """
     if type(value) in EXACT:
         return value  # type: ignore[return-value]
     if isinstance(value, str):

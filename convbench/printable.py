@@ -9,5 +9,6 @@ STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def make_printable(text: str) -> str:
-    """Return text with each control character and change of direction replaced by a mark."""
+    """Return text with each control character and change of direction replaced by U+FFFD; tabs and
+    line feeds stay, and CR LF becomes LF."""
     return STEERS.sub("�", text.replace("\r\n", "\n"))

@@ -34,8 +34,12 @@ def render_template(
 
 
 def evaluate_expression(text: str, fields: Mapping[str, Any]) -> PlainValue:
-    """Return the value of an expression over the fields as plain data. Raises SpecError in one
-    line."""
+    """Return the value of an expression over the fields as plain data: text, number, boolean, None,
+    list or dict.
+
+    Raise SpecError in one line for an unknown field, bad syntax, or an expression that does more
+    than it may.
+    """
     try:
         return templates.evaluate_expression(templates.parse_expression(text), fields)
     except MissingField as error:
@@ -46,15 +50,19 @@ def evaluate_expression(text: str, fields: Mapping[str, Any]) -> PlainValue:
 
 
 def join_letters(labels: tuple[str, ...]) -> str:
-    """Return `A, B, C, or D` for the real labels: `A or B` for two."""
+    """Return labels as a phrase: `A, B, C, or D`, `A or B` for two, an empty text for none."""
     if len(labels) < 3:
         return " or ".join(labels)
     return ", ".join(labels[:-1]) + f", or {labels[-1]}"
 
 
 def template_fields(example: Example, task: TaskSpec, mode: Mode, turns: int) -> dict[str, Any]:
-    """Return the fields that every template may use: question, choices, letters, instruction,
-    inputs."""
+    """Return the fields that every template may use: the inputs by name, question, choices, letters
+    (as a phrase), instruction, mode, turns, and turn, which is 1.
+
+    The instruction is the task's for this mode, or an empty text. A field of this list hides an
+    input of the same name.
+    """
     return {
         **example.inputs,
         "question": example.question,
@@ -68,8 +76,12 @@ def template_fields(example: Example, task: TaskSpec, mode: Mode, turns: int) ->
 
 
 def hidden_fields(example: Example, sees: tuple[str, ...]) -> dict[str, Any]:
-    """Return the hidden fields that a speaker may use; `answer` is among them only if `sees` names
-    it. Raises SpecError for a name that the example lacks."""
+    """Return the hidden fields that `sees` names, by name; `answer` is the gold answer.
+
+    Empty if it names none.
+
+    Raise SpecError for a name that the example lacks.
+    """
     if not sees:
         return {}
     reference = {**example.hidden, "answer": example.answer}
@@ -85,8 +97,8 @@ def hidden_fields(example: Example, sees: tuple[str, ...]) -> dict[str, Any]:
 def system_prompt(
     task: TaskSpec, protocol: ProtocolSpec, speaker: str, mode: Mode, values: Mapping[str, Any]
 ) -> str | None:
-    """Return a speaker's system prompt, the task's override if there is one, or None if it has
-    none."""
+    """Return a speaker's rendered system prompt, from the task's template if it overrides the
+    protocol's, or None if there is none. Raise SpecError if it cannot be rendered."""
     text = _system_template(task, protocol, speaker, mode)
     return render_template(text, values, f"system prompt of {speaker}") if text else None
 
@@ -94,8 +106,8 @@ def system_prompt(
 def step_text(
     task: TaskSpec, protocol: ProtocolSpec, item: Step, mode: Mode, values: Mapping[str, Any]
 ) -> str | None:
-    """Return the text that a step says or asks, the task's override if there is one, or None if
-    there is none."""
+    """Return the rendered text that a step says or asks, from the task's template if it overrides
+    the protocol's, or None if there is none. Raise SpecError if it cannot be rendered."""
     template = _step_template(task, protocol, item, mode)
     return render_template(template, values, f"step {item.id}") if template else None
 

@@ -96,7 +96,8 @@ _PATH = re.compile(r"(?<![\w:/.\]])(?:~|/[\w.+-]+)(?:/[^\s/'\":,;()<>]+)*/(?=[^\
 
 
 def redact_bytes(data: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
-    """Return bytes with the keys in use replaced. `hidden` are their forms, if already known."""
+    """Return bytes with the keys in use replaced by `[key]`, in every encoded form that is searched
+    for. `hidden` are these forms, if already known."""
     for form in known_forms() if hidden is None else hidden:
         if form in data:
             data = data.replace(form, KEY.encode())
@@ -104,15 +105,19 @@ def redact_bytes(data: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
 
 
 def redact_error(text: str) -> str:
-    """Return an error's message as one line for a record: no keys, no paths, no traceback."""
+    """Return an error's message as one line for a record: no keys, no folders of this machine's
+    paths, and of a traceback only its last line."""
     if "Traceback (most recent call last)" in text:
         text = next(line for line in reversed(text.splitlines()) if line.strip())
     return " ".join(_PATH.sub(_hide_folders, redact_text(text)).split())
 
 
 def redact_text(text: str) -> str:
-    """Return a text with keys replaced: those in use, even if broken across lines, and whatever
-    looks like a key or is in the place of one."""
+    """Return a text with keys replaced by `[key]`.
+
+    These are the keys in use, even if broken across lines, whatever looks like a key or is in the
+    place of one, and the user and password of an address.
+    """
     text = redact_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
     for pattern in _wrapped_patterns(tuple(keys_in_use())):
         text = pattern.sub(KEY, text)
@@ -128,7 +133,8 @@ def strip_address(url: str) -> str:
 
 
 def shown_address(url: str) -> str:
-    """Return an address for display, with user, query and fragment replaced by a mark."""
+    """Return an address for display: `[key]@` in place of user and password, `?[key]` in place of
+    query and fragment, if it has them."""
     parts = urlsplit(url)
     user = f"{KEY}@" if "@" in parts.netloc else ""
     rest = f"?{KEY}" if parts.query or parts.fragment else ""
@@ -141,8 +147,13 @@ def known_forms() -> tuple[bytes, ...]:
 
 
 def keys_in_use(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the name of the holder, a variable or the Hub's token, by the value of each key in
-    use."""
+    """Return the name of the holder by key in use: an environment variable whose name has a word
+    such as KEY or TOKEN, or `the Hub's token`.
+
+    A value with commas also counts part by part. Values of fewer than 8 characters, plain numbers,
+    paths and placeholders are left out. With `environment` given, only it is read and no token of
+    the Hub.
+    """
     here = os.environ if environment is None else environment
     holders = {}
     for name, value in here.items():

@@ -30,10 +30,14 @@ def turn_reward(spec: Reward, scores: Mapping[str, float]) -> float:
 def turns_reward(
     spec: Reward, protocol: ProtocolSpec, turns: Sequence[Mapping[str, float]], questions: int
 ) -> float:
-    """Return the reward of a conversation from the scores of its policy turns, aggregated by
-    `reward.together` ("the aggregated pedagogical value over n steps", the first use case of
-    section 2 of Mukherjee et al. 2025). `discount` weights the t-th turn by gamma^(t-1); the others
-    are discounted by the number of questions like any reward."""
+    """Return the reward of a conversation from the scores of its policy turns, combined by
+    `reward.together`.
+
+    It is "the aggregated pedagogical value over n steps" (Mukherjee et al. 2025, section 2, first
+    use case). `discount` sums gamma^(t-1) times the reward of the t-th turn; the others are
+    multiplied by gamma^n, n being `questions`, like any reward. `turns` must not be empty. Raise
+    DataError if a turn lacks the metric.
+    """
     rewards = [turn_reward(spec, scores) for scores in turns]
     gamma = discount_factor(spec, protocol)
     if spec.together == "discount":

@@ -134,9 +134,12 @@ _PYTHON_S: Final = re.compile(r"^[\w.<>]+\(\)")  # a function of Python's, at th
 
 
 def with_counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a filter, test or method that counts its operands, its work and its result.
+    """Return a filter, test or method that counts its operands, its work and its result against the
+    rendering's budget.
 
-    It raises Refused if that is too much, or for a TypeError."""
+    It raises TemplateRefusal if that is too much or the call is wrong (a TypeError), and
+    MissingField for an absent operand, except for `defined`, `undefined` and `default`.
+    """
     first = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
 
     @pass_context
@@ -170,9 +173,10 @@ def _plain_type(result: Any) -> Any:
 
 
 def method_filter(name: str) -> Callable[..., Any]:
-    """Return a filter that calls the method of this name on a value, if its type has it.
+    """Return a filter that calls the method of this name on a value, with its work counted.
 
-    Raises Refused if it has not."""
+    It raises TemplateRefusal if the value's type has no such method.
+    """
 
     def call_method(value: Any, *args: Any, **named: Any) -> Any:
         table = METHODS.get(type(value), {})

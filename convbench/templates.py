@@ -72,7 +72,8 @@ a text of several lines is changed, what follows it begins a new line."""
 
 
 def one_line(text: str) -> str:
-    """Return the text as one printable line of at most LINE characters."""
+    """Return the text as one printable line of at most LINE characters; a longer one is cut and
+    ends in `…`. Runs of white space and unprintable characters become single spaces."""
     signs = "".join(sign if sign.isprintable() else " " for sign in text[: 2 * LINE])
     line = " ".join(signs.split())
     return line if len(line) <= LINE else line[: LINE - 1] + "…"
@@ -93,7 +94,10 @@ class _Rendering(Context):
     """Whether the last piece is quoted lines, so that the next piece must begin a new line."""
 
     def put(self, text: str) -> str:
-        """Return a piece of the output after counting it. Raises Refused if it is too long."""
+        """Return a piece of the output after counting it.
+
+        Raise TemplateRefusal if the output becomes too long.
+        """
         if not text:
             return text
         if self.after_quote:
@@ -141,7 +145,10 @@ class _Rendering(Context):
         return True
 
     def slice_of(self, value: Any, *ends: Any) -> Any:
-        """Return the value of `a[1:3]`. Raises Refused if it is neither a text nor a list."""
+        """Return the value of `a[1:3]`.
+
+        Raise TemplateRefusal if it is neither a text nor a list.
+        """
         check_present(value)
         if not isinstance(value, str | list):
             raise TemplateRefusal(f"a {type(value).__name__} cannot be sliced")
@@ -164,7 +171,7 @@ class _Rendering(Context):
 
 
 class _AbsentValue(StrictUndefined):
-    """Value of a name that is not defined: every use of it raises Missing."""
+    """Value of a name that is not defined: every use of it raises MissingField."""
 
     __slots__ = ()
 
@@ -184,9 +191,11 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     intercepted_unops = frozenset({"+", "-"})
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """Return an entry of a mapping, an item of a list or text, or a field of `loop`.
+        """Return an entry of a mapping, an item of a list or text, or a field of `loop`; an
+        undefined value if it is missing.
 
-        Returns an undefined value if it is missing. Raises Missing if the name begins with _."""
+        Raise MissingField if the name is missing and begins with _.
+        """
         if isinstance(obj, dict) and type(argument) in EXACT and argument in obj:
             return obj[argument]
         if isinstance(obj, list | str) and isinstance(argument, int):
@@ -211,7 +220,10 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return False
 
     def call_filter(self, name: str, *args: Any, **named: Any) -> Any:
-        """Return the result of a filter called by name, as `map` does. Raises Refused if none."""
+        """Return the result of a filter called by name, as `map` does.
+
+        Raise TemplateRefusal if there is no such filter.
+        """
         if name not in FILTERS:
             raise TemplateRefusal(f"found {name!r}; expected one of: {', '.join(FILTERS)}")
         return super().call_filter(name, *args, **named)
@@ -276,7 +288,11 @@ class TemplateSource:
 
 @lru_cache(maxsize=256)
 def parse_template(text: str) -> TemplateSource:
-    """Return the parsed template. Raises Refused for bad syntax or a node that is not allowed."""
+    """Return the parsed template.
+
+    Raise TemplateRefusal for bad syntax, a node that is not allowed, or a template that is too
+    large.
+    """
     tree = _parse_source(text, _SANDBOX.parse)
     names = _checked_names(tree)
     printed = [item for node in tree.body for item in getattr(node, "nodes", [node])]
@@ -287,7 +303,10 @@ def parse_template(text: str) -> TemplateSource:
 
 @lru_cache(maxsize=256)
 def parse_expression(text: str) -> TemplateSource:
-    """Return a parsed bare expression, as tasks use to map rows. Raises Refused likewise."""
+    """Return a parsed bare expression, as tasks use to map rows, for `evaluate_expression`.
+
+    Raise TemplateRefusal as `parse_template` does, and for anything after the expression.
+    """
     tree = _parse_source(text, _parse_expression)
     names = _checked_names(tree)
     result = nodes.Assign(nodes.Name("result", "store"), tree, lineno=1)
@@ -296,7 +315,7 @@ def parse_expression(text: str) -> TemplateSource:
 
 def free_names(text: str) -> frozenset[str]:
     """Return the fields that a template requires: names that it reads, never binds and never tests
-    for presence (`is defined`, `default`). Raises Refused as parsing does."""
+    for presence (`is defined`, `default`). Raise TemplateRefusal as parsing does."""
     read: set[str] = set()
     excused = {"range", "loop"}
     for node, _ in _walk_nodes(parse_template(text).tree):
@@ -308,8 +327,8 @@ def free_names(text: str) -> frozenset[str]:
 
 
 def tested_names(text: str) -> frozenset[str]:
-    """Return the names used in a template's conditions: text that depends on them may be empty.
-    Raises Refused as parsing does."""
+    """Return the names used in a template's conditions (`if`): text that depends on them may be
+    empty. Raise TemplateRefusal as parsing does."""
     branches = (node for node, _ in _walk_nodes(parse_template(text).tree))
     tests = (node.test for node in branches if isinstance(node, nodes.If | nodes.CondExpr))
     inside = (node for test in tests for node, _ in _walk_nodes(test))
@@ -352,7 +371,10 @@ def _walk_nodes(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
 
 
 def _checked_names(tree: nodes.Node) -> frozenset[str]:
-    """Return the names in a tree. Raises Refused for a node that is not allowed, or too many."""
+    """Return the names in a tree.
+
+    Raise TemplateRefusal for a node that is not allowed, or too many nodes or levels.
+    """
     names: set[str] = set()
     for count, (node, depth) in enumerate(_walk_nodes(tree), 1):
         check_bound("nodes", count, MOST_NODES)
@@ -518,15 +540,19 @@ _REWRITES: Final[dict[type, Callable[[Any], nodes.Node]]] = {
 def fill_template(
     source: TemplateSource, fields: Mapping[str, object], quote: Quote | None = None
 ) -> str:
-    """Return the text of a template filled with fields.
+    """Return the text of a template filled with fields; `quote` quotes each printed value.
 
-    `quote` quotes each printed value. Raises Missing for an absent field, Refused otherwise.
+    Raise MissingField for an absent field, TemplateRefusal for anything else that fails, with the
+    line in a template of several.
     """
     return _render_source(source, fields, quote)[0] if source.text is None else source.text
 
 
 def evaluate_expression(source: TemplateSource, fields: Mapping[str, object]) -> PlainValue:
-    """Return the value of an expression. Raises Missing or Refused."""
+    """Return the value of a parsed expression as plain data.
+
+    Raise MissingField for an absent field, TemplateRefusal for anything else that fails.
+    """
     _, rendering = _render_source(source, fields)
     return cast("PlainValue", rendering.literal(rendering.vars["result"]))
 
@@ -536,7 +562,9 @@ def _render_source(
 ) -> tuple[str, _Rendering]:
     """Return the text that a template prints and its state at the end.
 
-    Any exception during the rendering becomes Refused, with the template's line."""
+    Any exception during the rendering becomes TemplateRefusal, with the template's line; a
+    TemplateRefusal keeps its class.
+    """
     budget = WorkBudget()
     values = plain_fields(source.names, fields, budget)
     try:

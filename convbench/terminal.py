@@ -27,7 +27,11 @@ class Terminal(Console):
 
 
 def ask_to_continue(what: str) -> bool | None:
-    """Ask on the terminal whether to go on. Return the answer, or None without a terminal."""
+    """Ask on the terminal whether to go on, and return True for `y` or `yes`, False for any other
+    line or the end of input.
+
+    Return None without asking if stdin or stderr is no terminal.
+    """
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     print(f"{what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -27,12 +27,15 @@ class Tokens(DescribedModel):
 
     @property
     def tokens(self) -> int:
-        """Tokens sent and generated."""
+        """Return the tokens sent and generated together."""
         return self.prompt_tokens + self.reply_tokens
 
 
 def add_tokens(parts: Iterable[Tokens]) -> Tokens:
-    """Return the sum of estimates; its price is unknown if one of theirs is."""
+    """Return the sum of estimates; `usd` is None if one of theirs is.
+
+    Without estimates all values are 0.
+    """
     estimates = list(parts)
     dollars = [part.usd for part in estimates]
     return Tokens(

@@ -48,8 +48,12 @@ def _speaker_of(protocol: ProtocolSpec, name: str) -> Speaker:
 
 
 def heard_content(protocol: ProtocolSpec, turn: Turn) -> Content:
-    """Return what other speakers see of a turn: without private thought, then cut to the speaker's
-    limit. A scripted turn is not cut, because the limit is on what a speaker says itself."""
+    """Return what other speakers see of a turn: text without private thought, then cut to the
+    speaker's limit of characters.
+
+    Private thought is everything up to the marker `private_before`. A scripted turn, and one of
+    several parts, is returned whole. Raise DataError for a speaker that the protocol lacks.
+    """
     speaker, content = _speaker_of(protocol, turn.speaker), turn.content
     if not isinstance(content, str) or turn.finish_reason == "scripted":
         return content
@@ -60,17 +64,19 @@ def heard_content(protocol: ProtocolSpec, turn: Turn) -> Content:
 
 
 def heard_text(protocol: ProtocolSpec, turn: Turn) -> str:
-    """Return the text of what other speakers see of a turn."""
+    """Return the text of what other speakers see of a turn (`heard_content`), an image as
+    `[image]`."""
     return text_of(heard_content(protocol, turn))
 
 
 def turn_texts(conversation: Conversation) -> list[str]:
-    """Return the text of every turn, of all speakers."""
+    """Return the complete text of every turn, of all speakers, in order."""
     return [text_of(turn.content) for turn in conversation.turns]
 
 
 def can_hear(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
-    """Return whether one speaker sees another's turns."""
+    """Return whether `listener` sees the turns of `speaker`: its `heard_by` is empty or names the
+    listener. Raise DataError for a speaker that the protocol lacks."""
     only = _speaker_of(protocol, speaker).heard_by
     return not only or listener in only
 
@@ -83,7 +89,8 @@ def messages_before(
     *,
     replay: Replay | None = None,
 ) -> list[Message]:
-    """Return the messages that `speaker` saw before turn `upto`, or after all turns if it is None.
+    """Return the messages that `speaker` saw before turn `upto` (an index among all turns), or
+    after all turns if it is None; its system prompt comes first.
 
     If turn `upto` is the speaker's own, the last message has role `user` and includes that turn's
     instruction, because the speaker answered it. The speaker's earlier reasoning is included as it
@@ -111,10 +118,13 @@ def next_messages(
     instruction: str | None,
     replay: Replay = "never",
 ) -> list[Message]:
-    """Return the messages for `speaker` to answer next, given the turns so far.
+    """Return the messages for `speaker` to answer next, given the turns so far, its system prompt
+    first; the input is not changed.
 
-    `instruction` is that of the turn about to be spoken; the turns hold the earlier ones. `replay`
-    says which of its own reasoning the speaker is sent again. No speaker sees another's reasoning.
+    Its own turns have role `assistant`, others' `user` (or their speaker's `role`); adjacent
+    messages of one role are joined, and with history `last` only the last message is kept.
+    `instruction` is that of the turn about to be spoken. `replay` says which of its own reasoning
+    the speaker is sent again. No speaker sees another's reasoning, or turns that it does not hear.
     """
     out: list[Message] = [{"role": "system", "content": system}] if system else []
     start = len(out)
@@ -146,8 +156,13 @@ def next_messages(
 def tool_messages(
     rounds: Sequence[ToolRound], replay: Replay = "never", *, latest: bool = True
 ) -> list[Message]:
-    """Return the messages of a turn's tool calls and their results. `replay` says which of the
-    reasoning before the calls is sent back, `latest` whether the turn is the speaker's latest."""
+    """Return the messages of a turn's tool rounds: for each, the reply that calls, then one message
+    of role `tool` for each result.
+
+    If the calls were made in plain words, the reply is as written and one `user` message holds all
+    results. `replay` says which of the reasoning before the calls is sent back, `latest` whether
+    the turn is the speaker's latest.
+    """
     out: list[Message] = []
     for tool_round in rounds:
         call_message: Message = {
@@ -177,9 +192,13 @@ def tool_messages(
 
 
 def frame_llama_2(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with the marks of Llama 2's chat format written into their text; the
-    system prompt goes into the first user message. A prefix of a conversation gets the same marks,
-    so that longer contexts still extend shorter ones."""
+    """Return the messages with the marks of Llama 2's chat format written into the text of user
+    messages.
+
+    The system prompt goes into the message after it if that is a user message, and is dropped
+    otherwise. Later system messages and replies are unchanged. A prefix of a conversation gets the
+    same marks, so that longer contexts still extend shorter ones.
+    """
     system, rest = "", list(messages)
     if rest and rest[0]["role"] == "system":
         system = f"<<SYS>>\n{text_of(rest.pop(0)['content'])}\n<</SYS>>\n\n"
@@ -241,13 +260,18 @@ def _add_reasoning(message: Message, reasoning: Reasoning | None) -> None:
 
 
 def original_text(reasoning: Reasoning, content: str) -> str:
-    """Return a reply as the model wrote it: with the tagged reasoning that was cut out of it."""
+    """Return a reply as the model wrote it: with the tagged reasoning that was cut out of it;
+    `content` alone if the reasoning came in another field."""
     return reasoning.raw + content if reasoning.via == "tags" else content
 
 
 def shows_text(render: Callable[[list[Any]], str]) -> bool:
-    """Return whether a chat template shows a message whose content is a text. Templates of some
-    vision models take a list of parts only."""
+    """Return whether a chat template shows a message whose content is a text; False if it raises an
+    error.
+
+    Templates of some vision models take a list of parts only. `render` returns the text of messages
+    under the template.
+    """
     try:
         return SENTINEL in render([{"role": "user", "content": SENTINEL}])
     except Exception:  # noqa: BLE001 - a template raises whatever it likes
@@ -255,9 +279,13 @@ def shows_text(render: Callable[[list[Any]], str]) -> bool:
 
 
 def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[dict[str, Any]]:
-    """Return text messages in the form that chat templates take: reasoning under every key in use,
-    or in the text that it was cut out of; contents as lists of one part if `parts`. Build and
-    training both use this function."""
+    """Return text messages in the form that chat templates take: role, content, tool_calls,
+    tool_call_id and name.
+
+    Reasoning is under every key in use, or in the text that it was cut out of; arguments of calls
+    are objects. With `parts` each content is a list of one part. Build and training both use this
+    function.
+    """
     out: list[dict[str, Any]] = []
     for message in messages:
         reasoning = message.get("reasoning")
@@ -308,7 +336,8 @@ def _shows_sentinel(render: Callable[[list[Message]], str], chat: list[Message])
 
 
 def shows_system(render: Callable[[list[Message]], str]) -> bool:
-    """Return whether a chat template shows a system message; some refuse it, some drop it.
+    """Return whether a chat template shows a system message; some refuse it with an error, some
+    drop it, and both give False.
 
     `render` returns the text of messages under the template.
     """
@@ -320,9 +349,12 @@ def shows_system(render: Callable[[list[Message]], str]) -> bool:
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages for a chat template that shows no system message: the system prompt is
-    put before the first user message. Build and training both use this function, so that a policy
-    is trained on the messages it was sent."""
+    """Return a list of the messages for a chat template that shows no system message.
+
+    A system prompt at the start is put before the first user message, or becomes a user message if
+    a reply comes first. Build and training both use this function, so that a policy is trained on
+    the messages it was sent.
+    """
     if not messages or messages[0]["role"] != "system":
         return list(messages)
     system, *rest = messages
@@ -333,7 +365,8 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def shows_late_system(render: Callable[[list[Message]], str]) -> bool:
-    """Return whether a chat template shows a system message that comes after others.
+    """Return whether a chat template shows a system message that comes after others; False if it
+    raises an error.
 
     `render` returns the text of messages under the template.
     """
@@ -360,14 +393,15 @@ def without_late_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def sent_temperature(protocol: ProtocolSpec, conversation: Conversation) -> float | None:
-    """Return the temperature that was sent to the policy's model, or None if none was."""
+    """Return the temperature of the conversation, or None if the policy's model takes none, so that
+    none was sent."""
     sent = conversation.sent.get(protocol.policy)
     missing = sent is not None and "temperature" in sent.left_out
     return None if missing else conversation.temperature
 
 
 def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
-    """Return the indices of the policy's turns."""
+    """Return the indices of the policy's turns among all turns, in order."""
     policy = protocol.policy  # the property searches the speakers, so it is read once
     return [i for i, turn in enumerate(conversation.turns) if turn.speaker == policy]
 
@@ -394,15 +428,19 @@ def asking_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int
 
 
 def final_text(protocol: ProtocolSpec, conversation: Conversation) -> str | None:
-    """Return the text of the final policy turn, or None if the policy never spoke."""
+    """Return the complete text of the last policy turn, private thought included, or None if the
+    policy never spoke."""
     indices = policy_turns(protocol, conversation)
     return text_of(conversation.turns[indices[-1]].content) if indices else None
 
 
 def transcript(conversation: Conversation, *, reasoning: bool = False) -> str:
-    """Return the conversation as a judge reads it: turns with their speakers' names and with tagged
-    thinking, without system prompts and instructions. With `reasoning` it includes what was thought
-    in a separate channel."""
+    """Return the conversation as a judge reads it: `NAME: TEXT` for each turn, separated by empty
+    lines, with tagged thinking and tool rounds, and without system prompts and instructions.
+
+    Names are the speakers', with a capital. With `reasoning` it includes what was thought in a
+    separate channel.
+    """
     lines: list[str] = []
     for turn in conversation.turns:
         name = turn.speaker.capitalize()
@@ -416,7 +454,11 @@ def transcript(conversation: Conversation, *, reasoning: bool = False) -> str:
 
 
 def round_lines(name: str, tool_round: ToolRound) -> list[tuple[str, str]]:
-    """Return (speaker, text) lines of a tool round, as a judge reads it."""
+    """Return (speaker, text) lines of a tool round, as a judge reads it.
+
+    First what was said, if anything, then each call as (`NAME calls TOOL`, arguments), then each
+    result as (`Result of TOOL`, text).
+    """
     lines = [(name, tool_round.content)] if tool_round.content.strip() else []
     lines += [(f"{name} calls {call.name}", call.arguments) for call in tool_round.calls]
     return lines + [(f"Result of {result.name}", result.content) for result in tool_round.results]

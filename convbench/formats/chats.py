@@ -35,10 +35,12 @@ from convbench.schema.task import Split
 
 
 def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
-    """Return the log-probabilities of an assistant's message; None if it has none.
+    """Return the log-probabilities of an assistant's message, or None if it has none (`logprobs`
+    missing or null).
 
     Reads `logprobs` as OpenAI's API writes it ({content: [{token, logprob, bytes}, …]}), or a list
-    of numbers together with `token_ids`. Raises DataError for anything else.
+    of numbers together with `token_ids`. Raise DataError for anything else, for a log-probability
+    above 0 by more than rounding, and for lists of different lengths.
     """
     logprobs, ids = item.get("logprobs"), item.get("token_ids")
     if logprobs is None:
@@ -72,11 +74,12 @@ CALLS_ALONE: dict[str, Any] = {"role": "assistant", "content": ""}
 def fold_tool_calls(
     items: Sequence[Any], where: str, thought: ThoughtReader = lambda item, here: None
 ) -> tuple[list[Any], Rounds]:
-    """Return (messages without calls and results, tool rounds before a message by its index).
+    """Return (messages without calls and results, tool rounds before a message by its index in that
+    list).
 
     Reads OpenAI's form: an assistant's `tool_calls` and the messages of role `tool` that answer
     them, by `tool_call_id` or, if a log lost those, in the calls' order. Calls need no results. If
-    no message of the assistant follows, `CALLS_ALONE` is inserted. Raises DataError for malformed
+    no message of the assistant follows, `CALLS_ALONE` is inserted. Raise DataError for malformed
     calls, Unusable for a result without a call.
     """
     out: list[Any] = []

@@ -41,8 +41,12 @@ _REF = re.compile(r"(?:rule:)?([A-Za-z_][\w.]*|[^:]+\.py):[A-Za-z_]\w*")
 
 
 def check_names(repo: str, files: dict[str, int]) -> list[str]:
-    """Return the sorted names of a run's files in a repository. Raises HubError for a hostile name
-    or size, or if the run's files are missing."""
+    """Return the sorted names of a run's files (`run/…`) among a repository's `files` (bytes by
+    name); other files are ignored.
+
+    Raise HubError for any name that leaves its folder, for a name under `run/` that is no file of a
+    run, for a file that is too large, and if run.json or examples.jsonl is missing.
+    """
     for name in files:
         parts = name.replace("\\", "/").split("/")
         if ".." in parts or name.startswith(("/", "\\")) or "\0" in name or ":" in parts[0]:
@@ -71,9 +75,12 @@ def _file_kind(name: str) -> str:
 
 
 def check_run(folder: Path, repo: str) -> RunManifest:
-    """Check every record of a downloaded run and return its manifest.
+    """Check every record of a downloaded run in `folder` and return its manifest; nothing is
+    written.
 
-    Raises HubError naming file, line and field.
+    Raise HubError naming file, line and field for an invalid record, a reference to something that
+    is missing, or a spec that names a Python function other than convbench's own. `repo` is the
+    repository's name, for errors.
     """
     manifest = _read_manifest(folder / "run.json", repo)
     _refuse_functions(manifest.model_dump(mode="json"), f"{repo}: run/run.json")

@@ -69,7 +69,8 @@ def _bare_line(chat: Chat) -> Line:
 
 
 def tag_reasoning(message: Mapping[str, Any]) -> str:
-    """Return a message's text with its reasoning in <think> tags before it."""
+    """Return a message's `content` with its `reasoning_content` in <think> tags before it; the
+    content alone if there is none."""
     thought, text = str(message.get(THOUGHT) or "").strip("\n"), str(message["content"])
     return f"<think>\n{thought}\n</think>\n\n{text}" if thought else text
 
@@ -201,8 +202,11 @@ class ExportPlan:
     """The split it applies to; other splits are written completely and without weights."""
 
     def repeat_count(self, name: str) -> int:
-        """Return how often a conversation of the split is written. No format can express that a
-        reply is to be unlearnt, so it is 0 for a weight of 0 or less."""
+        """Return how often a conversation of the split is written: its number in `repeats`, or
+        without `repeats` 1 for a weight above 0; else 0.
+
+        No format can express that a reply is to be unlearnt, so a weight of 0 or less gives 0.
+        """
         if self.repeats is not None:
             return self.repeats.get(name, 0)
         return int(self.weights.get(name, 0.0) > 0.0)
@@ -243,14 +247,14 @@ def export_conversations(
     *,
     named: bool = False,
 ) -> ExportResult:
-    """Write `SPLIT.jsonl` into a folder and return the counts. Failed conversations are left out,
-    and those whose ids are in `without`. `named` means that the user chose the folder: existing
-    files keep their links, mode and owner.
+    """Write `SPLIT.jsonl` into a folder and return the counts.
 
-    trl: {messages, weight?, advantages?} for SFTTrainer, one advantage a policy turn; openai:
-    {messages} of the fine-tuning API; sharegpt: {conversations: [{from, value}]}; ms-swift:
-    {messages} with `loss_scale` on the assistant's messages. Raises RunError if the format cannot
-    hold weights, or no conversation is left.
+    Failed conversations, and those whose ids are in `without`, are left out.
+
+    Keys of a line: trl {messages, weight?, advantages?, metadata?}; openai {messages}; sharegpt
+    {conversations, advantages?, metadata?}; ms-swift {messages}, weights as `loss_scale`; all with
+    `tools` if any were offered. With `named` (the user chose the folder) existing files keep links,
+    mode and owner. Raise RunError if the format cannot hold weights, or nothing is left.
     """
     if plan and plan.repeats is None and FORMATS[target].weighted is None:
         places = " or ".join(name for name, known in FORMATS.items() if known.weighted)
@@ -291,12 +295,13 @@ def export_pairs(
     *,
     named: bool = False,
 ) -> ExportResult:
-    """Write `train.jsonl` of pairs (prompt, better reply, worse reply), with the tools that were
-    offered.
+    """Write `train.jsonl` of pairs (prompt, better reply, worse reply) and return its path and
+    number of rows.
 
-    trl: {prompt, chosen, rejected, tools?} for DPOTrainer; openai: {input, preferred_output,
-    non_preferred_output}; ms-swift: {messages, rejected_response}, or `rejected_messages` if
-    a reply calls tools. Raises RunError if the format cannot hold pairs.
+    Keys of a line: trl {prompt, chosen, rejected, tools?}; openai {input, preferred_output,
+    non_preferred_output}; ms-swift {messages, rejected_response}, or `rejected_messages` if a reply
+    calls tools. `tools` are those that were offered. Raise RunError if the format cannot hold
+    pairs. Without pairs no file is written.
     """
     write = FORMATS[target].pair
     if write is None:

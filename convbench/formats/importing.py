@@ -102,7 +102,7 @@ class ImportCounts:
     """Messages by key that is stored in the metadata."""
 
     def add_chat(self, chat: LoggedChat, conversation: Conversation) -> None:
-        """Count a row and its conversation."""
+        """Add a row and its conversation to these counts."""
         dialogue = chat.dialogue
         replies = sum(role == "assistant" for role, _ in dialogue.messages)
         self.rows += 1
@@ -136,9 +136,13 @@ class ImportCounts:
 def read_chats(
     rows: Iterable[Row], names: Mapping[str, str] | None = None, left_out: list[str] | None = None
 ) -> Iterator[LoggedChat]:
-    """Yield the conversations of rows. `names` maps our keys to the rows' keys. Unusable rows are
-    appended to `left_out`, one line each, if it is given. Raises DataError naming the first invalid
-    row, with up to MOST_WRONG - 1 more as its notes; the rest is read only to find those."""
+    """Yield the conversations of rows in order, up to the first invalid row; the rest is read only
+    to find more invalid rows.
+
+    `names` maps our keys to the rows' keys. Unusable rows are appended to `left_out` as `PLACE:
+    REASON`; without such a list they count as invalid. Raise DataError at the end that names the
+    first invalid row, with up to MOST_WRONG - 1 more as its notes.
+    """
     wrong: list[str] = []
     count = 0
     for row in rows:
@@ -191,13 +195,13 @@ def import_file(
     name: str = "imported",
     names: Mapping[str, str] | None = None,
 ) -> ImportResult:
-    """Import a file of conversations (see `formats.rows`), or a dataset on the Hub, as run `target`
-    with the unique id `run_id`. An error leaves nothing behind. `names`: see `read_chats`.
+    """Import a file of conversations (`formats.rows`), or a dataset on the Hub, as run `target`
+    with the unique id `run_id`, and return it with its counts and notes.
 
     Rows with one `example_id` (without it one `group`; without either the same system prompt,
     question and first user message) are samples of one question. A row without a `split` is in
-    train. Rows are read one by one, so memory does not depend on their number. Raises DataError
-    (the file) or RunError (the directory).
+    train. An error leaves nothing behind. Memory does not depend on the number of rows. Raise
+    DataError (the file), HubError or RunError (the directory is not empty).
     """
     _refuse_taken(target)
     left_out: list[str] = []

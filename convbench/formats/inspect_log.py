@@ -40,7 +40,8 @@ Row = tuple[str, int, Any]
 
 
 def is_log(path: Path) -> bool:
-    """Return True if this file is a log of Inspect, by its ending, or for JSON by its start."""
+    """Return whether a file is a log of Inspect: by the ending `.eval`, or for `.json` by keys in
+    its first bytes; False for a file that cannot be read."""
     if path.suffix == ENDING:
         return True
     if path.suffix != ".json":
@@ -54,8 +55,14 @@ def is_log(path: Path) -> bool:
 
 
 def log_rows(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
-    """Return (a row for each sample and epoch, the file's digest). Samples without a reply are
-    appended to `left_out`, one line each. Raises DataError if the file is not a log."""
+    """Return (an iterator of (place, number from 1, row) for each sample and epoch, the file's
+    digest as `sha256:…`).
+
+    A row has messages, example_id and metadata, and where the log has them reward, scores,
+    temperature, question and hidden. Samples without a reply are appended to `left_out`, one line
+    each, as the rows are read. Raise DataError, partly only while they are read, if the file is not
+    a log.
+    """
     try:
         with open_to_read(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

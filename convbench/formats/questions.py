@@ -39,7 +39,12 @@ def question_key(chat: LoggedChat) -> str:
 
 
 def example_of(name: str, chat: LoggedChat) -> Example:
-    """Return the question of a row. `name` is the task's name."""
+    """Return the question of a row as an example of the task `name`: in split train if the row
+    names none, in a group of its own without `group`.
+
+    Its text is the row's `question`, else the first user message, else empty. Options get the
+    letters A, B, C and so on.
+    """
     first = next((text for role, text in chat.dialogue.messages if role == "user"), "")
     choices = tuple(
         Choice(label=label, text=text) for label, text in zip(LETTERS, chat.choices, strict=False)
@@ -68,7 +73,10 @@ class Questions:
     @classmethod
     @contextmanager
     def open_database(cls, name: str) -> Iterator[Questions]:
-        """Open the temporary database, which is deleted afterwards."""
+        """Yield an empty set of questions in a temporary database, which is deleted at the end.
+
+        `name` is the file's, for errors.
+        """
         with closing(sqlite3.connect("", isolation_level=None)) as base:
             for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *TABLES):
                 base.execute(statement)
@@ -78,8 +86,11 @@ class Questions:
         return int(self._base.execute("SELECT count(*) FROM seen").fetchone()[0])
 
     def add_row(self, line: int, example: Example) -> int:
-        """Add a row; return its number among the samples of its question, from 0. Raises DataError
-        if it disagrees with an earlier row on its question, or on the split of its group."""
+        """Add a row and return its number among the samples of its question, from 0.
+
+        Raise DataError if it disagrees with an earlier row on split, group, answer or hidden fields
+        of its question, or on the split of its group.
+        """
         key = _key_bytes(example.example_id)
         fields = example.model_dump_json(include=set(AGREED)).encode()
         cursor = self._base.execute("SELECT line, samples, said FROM seen WHERE key = ?", [key])
@@ -119,8 +130,8 @@ class Questions:
             )
 
     def most_samples(self) -> int:
-        """Return the largest number of samples of a question. Raises DataError if it is more than a
-        run may have."""
+        """Return the largest number of samples of a question; at least one row must have been
+        added. Raise DataError if it is more than a run may have."""
         row = self._base.execute(
             "SELECT samples, key FROM seen ORDER BY samples DESC, line LIMIT 1"
         ).fetchone()

@@ -30,9 +30,14 @@ Row = tuple[str, int, Any]
 
 
 def logged_rows(source: str, left_out: list[str]) -> tuple[Iterator[Row], str]:
-    """Return (rows, `sha256:…` or the commit). Rows of a dataset on the Hub get its split if they
-    have none. Samples of a log without a reply are appended to `left_out` as the rows are read.
-    Raises DataError naming file and line, or HubError."""
+    """Return (an iterator of (place, number from 1, row), the digest `sha256:…` of the file or the
+    commit of the dataset).
+
+    A line that is not JSON gives its DataError as the row. Rows of a dataset on the Hub get its
+    split if they have none. Samples of a log of Inspect without a reply are appended to `left_out`
+    as the rows are read. Raise DataError naming file and line, partly only while rows are read, or
+    HubError.
+    """
     if source.startswith(HUB):
         return _hub_rows(source.removeprefix(HUB))
     path = Path(source)

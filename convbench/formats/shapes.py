@@ -67,8 +67,13 @@ class Unusable(DataError):
 
 
 def extra_metadata(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a row's metadata: its own, its unknown keys, and those of its messages. Raises
-    DataError for a key that looks like a known one, and for two synonymous keys."""
+    """Return a row's metadata: its own, its unknown keys, and as `message_fields` those of its
+    messages, one object a message, if any has some.
+
+    Unknown keys with null values are left out. Raise DataError for a key that looks like a misspelt
+    known one, for two synonymous keys, for metadata that is no object, and for values nested too
+    deeply.
+    """
     for names in SAME:
         present = [name for name in names if row.get(name) is not None]
         if len(present) > 1:
@@ -93,7 +98,8 @@ def refuse_deep(row: Mapping[str, Any], where: str) -> None:
 
 
 def slip_hint(row: Mapping[str, Any], known: Collection[str]) -> str:
-    """Return a hint on a key of the row that looks like a known one, for an error; "" if none."""
+    """Return a hint on the first key of the row that looks like a misspelt known one, to end an
+    error with, like ` (found 'mesages'; did you mean 'messages'?)`; an empty text without one."""
     for key in row:
         near = difflib.get_close_matches(str(key), known, 1, NEAR)
         if near and key not in known:
@@ -151,13 +157,18 @@ _SYSTEM = re.compile(
 
 
 def is_released(row: Mapping[str, Any]) -> bool:
-    """Return True if a row has the format in which ColBench's authors released it."""
+    """Return whether a row has the format in which ColBench's authors released it: an object `task`
+    and a list `dialogue_history`."""
     return isinstance(row.get("task"), dict) and isinstance(row.get(HISTORY), list)
 
 
 def as_ours(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a row of ColBench's release with our keys; all others go to the metadata. Raises
-    DataError."""
+    """Return a row of ColBench's release under our keys: messages, question, hidden, reward (None
+    if it has none) and metadata.
+
+    All other keys go to the metadata. User messages at the end, without a reply, are dropped. Raise
+    DataError for a row without a request or with a malformed message.
+    """
     task = dict(row["task"])
     question = task.pop("problem_description", None)
     if not isinstance(question, str) or not question.strip():
@@ -219,8 +230,11 @@ LISTS = (
 
 
 def rename_fields(row: Mapping[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Return a row with its fields under our names. `names` maps ours to the row's; `a.b` reaches
-    into an object. Raises DataError for a field the row does not have."""
+    """Return a copy of a row with its fields under our names; other fields stay.
+
+    `names` maps ours to the row's; `a.b` reaches into an object, which then stays too. Raise
+    DataError for a field that the row does not have.
+    """
     fields = dict(row)
     for ours, theirs in names.items():
         value: Any = row
@@ -238,8 +252,12 @@ def rename_fields(row: Mapping[str, Any], names: Mapping[str, str], where: str) 
 
 
 def from_spreadsheet(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a spreadsheet's row with numbers and lists parsed, and without its empty cells. Raises
-    DataError."""
+    """Return a spreadsheet's row without its empty cells, with texts parsed.
+
+    `reward` and `temperature` become numbers, a `label` of true or false a boolean, and JSON lists
+    or objects in the fields LISTS (messages, choices, tools and the like) are read. Raise DataError
+    for a cell that cannot be parsed.
+    """
     fields: dict[str, Any] = {}
     for key, value in row.items():
         if value is None or value == "":
@@ -264,8 +282,14 @@ def _parse_number(text: str, where: str) -> float:
 
 
 def chats_of(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
-    """Yield the conversations of a row: the row itself, or those of its `prompt`, `completion`,
-    `chosen` and `rejected`. A preferred answer has reward 1, the other 0."""
+    """Yield the conversations of a row under our keys: two for a preferred and a rejected answer
+    (`chosen`, `rejected`, or OpenAI's keys), else one.
+
+    The preferred one has reward 1, the other 0; both have one `example_id`, derived from their
+    common messages if the row has none. For `prompt` and `completion` a boolean `label` is the
+    reward (1 or 0). A row in none of these forms is yielded as it is. Raise DataError for a
+    malformed row.
+    """
     if any(row.get(name) is not None for name in MESSAGES):
         yield dict(row)
     elif "chosen" in row and "rejected" in row:

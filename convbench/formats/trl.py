@@ -75,7 +75,12 @@ class WeightedSFTTrainer(SFTTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the weighted loss, a scalar; with `return_outputs` (loss, the model's outputs)."""
+        """Return the weighted loss, a scalar tensor; with `return_outputs` (loss, the model's
+        outputs).
+
+        It is divided by `num_items_in_batch`, or if that is None by the number of learnt tokens of
+        this batch, at least 1. `weight` is removed from `inputs`.
+        """
         weight = inputs.pop(WEIGHT)
         labels = inputs["labels"]
         outputs = model(**{k: v for k, v in inputs.items() if k != "labels"}, use_cache=False)

@@ -76,12 +76,13 @@ class BuildSummary:
 
     @property
     def complete(self) -> int:
-        """Return the number of complete conversations that the run has now."""
+        """Return the number of complete conversations of the run: those it had before and those of
+        this build."""
         return self.already_there + self.jobs.done
 
     @property
     def failed(self) -> int:
-        """Return the number of conversations that ended in a recorded failure."""
+        """Return the number of conversations of this build that ended in a recorded failure."""
         return self.jobs.failed
 
 
@@ -90,8 +91,12 @@ JobPlanner = Callable[[Run], Iterable[Rollout]]
 
 
 def missing_jobs(run: Run) -> Iterable[Rollout]:
-    """Return a run's missing conversations: the samples of each question of its split, or its
-    branches."""
+    """Return an iterator of the conversations that a run lacks, as jobs; failed ones are lacking
+    too.
+
+    For a run of kind `branch` these are its requested branches, else the samples of each question
+    of its split. Raise RunError if the file of requested branches holds an invalid record.
+    """
     if run.manifest.kind == "branch":
         return missing_branches(run)
     return plan_samples(run.manifest, run.examples.values(), run.attempts())
@@ -116,14 +121,19 @@ class BuildJobs(RecordedJobs[Rollout, Conversation]):
         self._keys = NameSet(job.key for job in planned(run))
 
     def jobs(self) -> Iterable[Rollout]:
-        """Return the missing conversations."""
+        """Return the missing conversations, planned anew at each call; an empty tuple if none were
+        missing when this object was made."""
         return self._planned(self._run) if self._keys else ()
 
     def __len__(self) -> int:
         return len(self._keys)
 
     async def result(self, job: Rollout) -> Conversation:
-        """Play a conversation and check it for lapses of its speakers."""
+        """Return the played conversation, with the flags of the protocol's checks, each once.
+
+        A conversation that a model gave up on is returned with its `failure` and is not checked.
+        Errors that stop the run pass through.
+        """
         run, manifest = self._run, self._run.manifest
         example = run.examples[job.example_id]
         conversation = await play_conversation(
@@ -142,19 +152,21 @@ class BuildJobs(RecordedJobs[Rollout, Conversation]):
         return conversation.model_copy(update={"flags": tuple(dict.fromkeys(flags))})
 
     def failed_result(self, job: Rollout, error: Exception) -> Conversation:
-        """Return a conversation without turns that records the error."""
+        """Return the record of a failed attempt, with `failure` and without turns."""
         return failed_conversation(job, self._run.manifest, error)
 
     def owns(self, key: str) -> bool:
-        """Return whether a call belongs to one of these conversations."""
+        """Return whether a call belongs to one of these conversations: whether its key up to the
+        last `@` is one of theirs."""
         return key.rpartition("@")[0] in self._keys
 
     def key_prefix(self, job: Rollout) -> str:
-        """Return the prefix of the keys of a conversation's calls."""
+        """Return what the keys of a conversation's calls begin with: its key and `@`."""
         return f"{job.key}@"
 
     def count(self, job: Rollout, conversation: Conversation) -> None:
-        """Count a conversation's flags, failures and cut turns."""
+        """Add a conversation to `self.built`: its flags, its failure by message, its policy turns,
+        and those of them that were cut by `max_tokens`."""
         built, policy = self.built, self._run.manifest.protocol.policy
         built.flags.update(conversation.flags)
         if conversation.failure is not None:
@@ -173,7 +185,13 @@ async def build_run(
     concurrency: int,
     planned: JobPlanner = missing_jobs,
 ) -> BuildSummary:
-    """Play the run's missing conversations. The caller holds the run's lock."""
+    """Play the run's missing conversations, at most `concurrency` at once, and return what was
+    done.
+
+    Each one is appended to the run's file when it ends. An interrupt, or an error that stops the
+    run, is in the summary's `jobs` and is not raised. `planned` returns the missing conversations.
+    The caller holds the run's lock.
+    """
     work = BuildJobs(run, cast, caller, planned)
     async with open_tools(run.manifest, start=len(work) > 0) as work.tools:
         work.built.jobs = await run_recorded(work, caller, concurrency)
@@ -181,7 +199,11 @@ async def build_run(
 
 
 def identical_samples(run: Run) -> int:
-    """Return the number of questions whose samples are all identical, word for word."""
+    """Return the number of questions with two or more samples whose turns all have the same
+    contents.
+
+    Turns of every speaker are compared. Failed conversations and branches are left out.
+    """
     return count_duplicate_groups(
         (conversation.example_id, str([turn.content for turn in conversation.turns]))
         for conversation in run.conversations()
@@ -192,7 +214,12 @@ def identical_samples(run: Run) -> int:
 def build_missing(
     run: Run, options: CallOptions, label: str = "build", planned: JobPlanner = missing_jobs
 ) -> BuildSummary:
-    """Play the run's missing conversations under its lock. Raises RunError for a run in shards."""
+    """Play the run's missing conversations under its lock and return what was done.
+
+    `label` is shown with the progress; `planned` returns the missing conversations. An interrupt,
+    or an error that stops the run, is in the summary's `jobs` and is not raised. Raise RunError for
+    a run in shards or one that is locked, and the errors of opening its models.
+    """
     if is_sharded(run.path):
         raise RunError(f"{run.path}: its records lie in shards; resume with convbench build")
     with run.lock():
@@ -202,8 +229,8 @@ def build_missing(
 async def build_missing_in_loop(
     run: Run, options: CallOptions, label: str = "build", planned: JobPlanner = missing_jobs
 ) -> BuildSummary:
-    """Play the run's missing conversations in a running event loop. The caller holds the run's
-    lock."""
+    """Do what `build_missing` does, in a running event loop and without taking the lock, which the
+    caller holds; the run is not checked for shards."""
     async with open_cast(run, options) as cast:
         many = max_calls(options, cast.values())
         async with open_caller(run, options, label, many, cast.values()) as caller:
@@ -250,10 +277,12 @@ def build_or_resume(
     load: ExampleLoader = load_examples,
     run_builder: RunBuilder = build_missing,
 ) -> BuildResult:
-    """Create a run and play its conversations, or resume an existing run.
+    """Create a run and play its conversations, or resume an existing run, and return what was done.
 
-    `load` reads the questions. Raises subclasses of ConvbenchError. Nothing is written before the
-    questions are loaded and the first prompts rendered.
+    A dry run writes nothing, calls no model and sets `preview` and `problem` in place of `built`.
+    `load` reads the questions, `run_builder` plays the conversations. Raise a subclass of
+    ConvbenchError if the options, questions or models are wrong, or RunError if the folder is not a
+    run; nothing is written before the questions are loaded and the first prompts are rendered.
     """
     load_plugins(options.specs)
     existing = _existing_run(options.run)
@@ -355,9 +384,13 @@ def _is_leftover(name: str) -> bool:
 def new_run_manifest(
     options: BuildOptions, load: ExampleLoader = load_examples
 ) -> tuple[RunManifest, LoadResult]:
-    """Return the manifest of a new run and its questions; writes nothing.
+    """Return (the manifest of a new run, its questions with the number of rows read); write
+    nothing.
 
-    `load` reads the questions. Raises SpecError, DataError, HubError, FatalModelError.
+    `load` reads the questions. Tool servers of the protocol are started to list their tools, and
+    stopped. Raise SpecError for a wrong spec, a missing task or a split without a question,
+    UsageError for temperatures that do not match the samples, DataError or HubError for the rows,
+    FatalModelError for an unknown model.
     """
     if options.task is None:
         raise SpecError(

@@ -51,7 +51,12 @@ SCRIPT = "script"
 
 
 def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
-    """Return the command's ledger, with this run's earlier spend counted if there is a limit."""
+    """Return the command's ledger, `options.ledger` or a new one, with the limits of the options
+    set.
+
+    If there is a limit, the run's earlier spend is added, once. Raise UsageError for a limit that
+    is not a number.
+    """
     ledger: Budget = options.ledger or Budget()
     ledger.set_limits(options.budget, options.budget_tokens)
     if ledger.has_limit:
@@ -60,8 +65,12 @@ def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
 
 
 def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
-    """Return the options with one ledger for all runs in a folder, which counts their earlier spend
-    if there is a limit."""
+    """Return a copy of the options with one ledger for all runs in a folder.
+
+    If there is a limit, the earlier spend of every `calls.jsonl` below the folder is added, except
+    that of a shard's attempts with a later attempt. Raise UsageError for a limit that is not a
+    number.
+    """
     options = options.with_ledger()
     assert options.ledger is not None
     options.ledger.set_limits(options.budget, options.budget_tokens)
@@ -73,25 +82,30 @@ def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
 
 
 def count_journal(ledger: Budget, journal: Journal) -> None:
-    """Add the cost of a journal's earlier calls to the ledger, once."""
+    """Add the tokens and dollars of a journal's earlier calls to the ledger; do nothing if that was
+    done before (by the resolved path). A missing journal adds 0."""
     name = str(journal.path.resolve())
     if not ledger.has_counted(name):
         ledger.count_earlier(name, *journal.total_cost())
 
 
 def max_calls(options: CallOptions, models: Iterable[Model]) -> int:
-    """Return the most calls to have in flight with these models."""
+    """Return the most calls to have in flight: the user's number, else the largest of the models'
+    own.
+
+    A model that sets none counts as 32, and so does the lack of a model.
+    """
     own = [model.concurrency or DEFAULT_CALLS for model in models]
     return options.concurrency or max(own, default=DEFAULT_CALLS)
 
 
 def max_conversations(calls: int, models: Iterable[Model]) -> int:
-    """Return the most conversations to have in progress for so many calls in flight.
+    """Return the most conversations in progress: 1.5 times `calls`, rounded up, or `calls` if any
+    model sets a number of its own.
 
-    It is larger than `calls`, so that a free slot is taken at once by the turn that has waited
-    longest. With as many conversations as calls, slots would stay empty while the last
-    conversations take their turns one after the other, and wherever two models take turns. A model
-    that sets its own number keeps each conversation's cache and gets no more than that.
+    More conversations than calls keep every slot busy while other conversations wait for their next
+    turn. A model that sets its own number keeps each conversation's cache and gets no more than
+    that.
     """
     if any(model.concurrency for model in models):
         return calls
@@ -99,7 +113,8 @@ def max_conversations(calls: int, models: Iterable[Model]) -> int:
 
 
 def raise_stop(jobs: Summary) -> None:
-    """Raise what stopped the jobs before all were done: KeyboardInterrupt, or the error."""
+    """Raise what stopped the jobs before all were done: KeyboardInterrupt after an interrupt, else
+    the recorded error; do nothing if nothing stopped them."""
     if jobs.interrupted:
         raise KeyboardInterrupt
     if jobs.stopped is not None:
@@ -134,8 +149,12 @@ async def open_caller(
     concurrency: int,
     models: Iterable[Model] = (),
 ) -> AsyncIterator[Caller]:
-    """Open a caller for a run's calls and close its journal at the end. With `--batch`, calls of
-    those `models` that have batches are sent in batches."""
+    """Yield a caller for a run's calls, and close its journal, cache and batches at the end.
+
+    It has the command's ledger, the options' timeout, and `concurrency` calls in flight; the
+    progress is shown under `label`. With `--batch`, calls of those `models` that have batches are
+    sent in batches; without it, open batches of the run are still collected.
+    """
     journal = Journal(run.calls_file)
     status = Status()
     caller = Caller(
@@ -171,7 +190,12 @@ async def open_caller(
 
 @asynccontextmanager
 async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, Model]]:
-    """Open the models of a run's cast; equal configurations share one model."""
+    """Yield the open models of a run's cast by speaker, and close them at the end.
+
+    A speaker whose steps are all scripted has none. Speakers with equal configurations, addresses
+    and devices share one model. Raise RunError if the user did not agree to a model being called,
+    and the errors of opening a model.
+    """
     opened: dict[str, Model] = {}
     cast: dict[str, Model] = {}
     try:
@@ -195,9 +219,11 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
 
 def check_cast(run: Run, options: CallOptions) -> bool:
     """Check that every model of the cast can be called, before the run is written or money is
-    spent. Return whether any of them can be called in batches.
+    spent.
 
-    `run` need not be on disk yet. Raises ModelError, MissingDependency, BudgetError, RunError.
+    Return whether at least one of them can be called in batches. `run` need not be on disk yet.
+    Raise ModelError, MissingDependency, BudgetError (there is a budget and a price is unknown) or
+    RunError (the user did not agree).
     """
 
     async def check_models() -> bool:
@@ -210,8 +236,8 @@ def check_cast(run: Run, options: CallOptions) -> bool:
 
 
 def check_affordable(model: Model, options: CallOptions) -> None:
-    """Raise ModelError if a model cannot be called, BudgetError if there is a budget and its price
-    is unknown."""
+    """Raise BudgetError if there is a budget in dollars and the model's price is unknown,
+    ModelError or MissingDependency if the model cannot be called; nothing is sent."""
     model.check()
     if options.budget is not None and not model.priced:
         raise BudgetError(
@@ -221,7 +247,8 @@ def check_affordable(model: Model, options: CallOptions) -> None:
 
 
 def typed_address(recorded: str | None, options: CallOptions) -> str | None:
-    """Return the address as the user typed it if the run recorded it without user and query."""
+    """Return the address to call: `--api-base` as typed if it equals `recorded` apart from user,
+    query and fragment, which are not recorded; else `recorded`, which may be None."""
     typed = options.api_base
     return typed if typed and recorded == strip_address(typed) else recorded
 
@@ -235,8 +262,11 @@ def _member_address(run: Run, member: ModelConfig, options: CallOptions) -> str 
 
 
 def device_placement(options: CallOptions, role: Role) -> Placement | None:
-    """Return the devices of a role's model; a teacher without devices of its own gets the
-    policy's."""
+    """Return the devices that `--devices` sets for a role, or None if it sets nothing.
+
+    A teacher without settings of its own gets the policy's. Raise SpecError for a device that does
+    not exist or an invalid pair.
+    """
     devices = parse_devices(options.devices)
     own = placement_of(devices, role)
     return placement_of(devices, "policy") if own is None and role == "teacher" else own
@@ -252,11 +282,12 @@ def open_for(
     member: ModelConfig | None = None,
     role: Role,
 ) -> Model:
-    """Open a model for a run: a speaker's, a judge's, a grader's or a learner's.
+    """Return an open model for a run: a speaker's, a judge's, a grader's or a learner's.
 
-    `short` is the short name it was asked for by, whose settings (headroom, refused parameters,
-    price) apply; `member` is its recorded configuration; `role` says which devices are its own.
-    Raises RunError if the user did not agree to its being called.
+    `short` is the short name by which it was requested, whose settings (headroom, refused
+    parameters, price) apply. `member` is its recorded configuration. `role` determines its devices.
+    With `options.model_pool` the model is the pool's and stays open. Raise RunError if the user did
+    not agree to its being called, and FatalModelError for an unknown one.
     """
     base = typed_address(api_base, options)
     check_consent(run, ref, base, options)
@@ -291,7 +322,10 @@ class ModelPool:
         self._open: dict[str, _Borrowed] = {}
 
     def open(self, key: str, opener: Callable[[], Model]) -> Model:
-        """Return the model with this key, opened at first use. Closing it does nothing."""
+        """Return the model with this key, opened by `opener` at first use.
+
+        The caller's `aclose` does nothing; the pool closes it.
+        """
         if key not in self._open:
             self._open[key] = _Borrowed(opener())
         return cast(Model, self._open[key])
@@ -333,8 +367,14 @@ def _refuse_body(run: Run, member: ModelConfig, api_base: str | None, options: C
 
 
 def check_consent(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
-    """Raise RunError if a run would have a model called that the user did not agree to: any model
-    of a pulled run, and any run's model at an address that this user never named."""
+    """Raise RunError unless the user agrees to a model being called for a run; ask on the terminal
+    if there is one.
+
+    Consent is needed for an address that this user never named, and for a model of a pulled run
+    that the user did not name. None is needed for rules and shipped models, or if the address is
+    `--api-base`, which is then stored as known unless `options.remembers` is false. Raise
+    FatalModelError for an invalid address.
+    """
     if api_base is not None:
         check_address(api_base, f"{ref}: its address in the run")
     if api_base is not None and api_base == options.api_base:

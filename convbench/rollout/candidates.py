@@ -75,7 +75,11 @@ CandidateJob = tuple[Conversation, CandidatePosition]
 
 
 def request_candidates(run: Run, asking: CandidateRequest, jobs: Iterable[CandidateJob]) -> None:
-    """Write the list of candidates to be sampled into a folder; candidates that it has stay."""
+    """Write which candidates are to be sampled, replacing an older list.
+
+    The files are `candidates.json`, `asked.jsonl` and `parents.jsonl` of the run. Candidates that
+    were sampled already stay in `candidates.jsonl`.
+    """
     talks: dict[str, bytes] = {}
     positions = []
     for talk, reply in jobs:
@@ -88,8 +92,12 @@ def request_candidates(run: Run, asking: CandidateRequest, jobs: Iterable[Candid
 
 
 def missing_candidates(run: Run) -> Iterator[CandidateJob]:
-    """Yield the candidates that a folder, or one of its shards, lacks for its own questions. Raises
-    RunError for a record that is invalid."""
+    """Yield (conversation, position) of each requested candidate that is not in `candidates.jsonl`,
+    in the order of `asked.jsonl`.
+
+    For a shard, the request is that of its run, and only its own questions count. Yield nothing if
+    none were requested. Raise RunError for an invalid record.
+    """
     home = (run.home or run).path
     if not (home / REQUEST_FILE).exists():
         return
@@ -107,16 +115,26 @@ def missing_candidates(run: Run) -> Iterator[CandidateJob]:
 
 
 def position_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return (conversation id, turn, tool rounds, candidate) of a record; `rounds` is 0 if it is
+    missing."""
     return row["conversation_id"], row["turn"], row.get("rounds", 0), row["candidate"]
 
 
 def candidate_rows(file: Path) -> Iterator[dict[str, Any]]:
-    """Return the candidates in a file, none if the file does not exist."""
+    """Yield the records of a file of candidates, nothing if the file does not exist.
+
+    Raise RunError for a line without the texts `conversation_id` and `text`.
+    """
     return iter(read_records(file, "conversation_id", "text")) if file.exists() else iter(())
 
 
 async def sample_missing(run: Run, calls: CallOptions) -> SampleSummary:
-    """Sample the candidates that a folder lacks."""
+    """Sample the requested candidates that a folder lacks, append them to its `candidates.jsonl`,
+    and return how it ended.
+
+    If none is missing, no model is opened and the summary is empty. What stopped the run is in the
+    summary's `jobs` and is not raised.
+    """
     jobs = list(missing_candidates(run))
     if not jobs:
         return SampleSummary()
@@ -133,7 +151,8 @@ async def sample_missing(run: Run, calls: CallOptions) -> SampleSummary:
 
 
 def open_candidate_model(run: Run, reference: str, calls: CallOptions) -> Model:
-    """Open the model to sample from, with the policy's configuration."""
+    """Return the open model to sample candidates from, with the address, settings and devices of
+    the run's policy. Raise RunError if the user did not agree to its being called."""
     member = run.manifest.cast[run.manifest.protocol.policy]
     return open_for(
         run, reference, member.api_base, calls, short=member.short, member=member, role="policy"
@@ -166,7 +185,7 @@ class CandidateJobs(RecordedJobs[CandidateJob, Completion]):
         return len(self._jobs)
 
     async def result(self, job: CandidateJob) -> Completion:
-        """Sample one candidate."""
+        """Return one more reply of the policy to what it saw at the candidate's position."""
         talk, reply = job
         return await sample_candidate(
             self._run.manifest,
@@ -180,7 +199,8 @@ class CandidateJobs(RecordedJobs[CandidateJob, Completion]):
         )
 
     def failed_result(self, job: CandidateJob, error: Exception) -> None:
-        """Count the error. A failed candidate leaves no record and is sampled again next time."""
+        """Count the error by its message and return None: a failed candidate leaves no record and
+        is sampled again next time."""
         self.summary.failures.update([str(error)])
 
     def owns(self, key: str) -> bool:
@@ -188,7 +208,7 @@ class CandidateJobs(RecordedJobs[CandidateJob, Completion]):
         return key in self._keys
 
     def record(self, job: CandidateJob, result: Completion) -> bytes:
-        """Return a candidate's line in the file."""
+        """Return a candidate's record (`candidate_row`) as JSON, without a line end."""
         return json.dumps(candidate_row(job[1], result)).encode()
 
 
@@ -201,7 +221,12 @@ async def sample_candidates(
     many: int,
     temperature: float,
 ) -> SampleSummary:
-    """Sample these candidates, `many` at once, and append each to a file when it is done."""
+    """Sample these candidates, `many` at once, append each to `file` when it is done, and return
+    how it ended.
+
+    A failed candidate leaves no record; its error is counted in `failures`. What stopped the run is
+    in `jobs` and is not raised.
+    """
     work = CandidateJobs(run, model, jobs, file, caller, temperature)
     work.summary.jobs = await run_recorded(work, caller, many)
     return work.summary
@@ -213,7 +238,12 @@ def _job_key(job: CandidateJob) -> str:
 
 
 def candidate_row(reply: CandidatePosition, answer: Completion) -> dict[str, Any]:
-    """Return a candidate's record."""
+    """Return a candidate's record: conversation_id, turn, candidate, text and cut.
+
+    `text` is the reply as the model wrote it, including reasoning in tags; `cut` is true for finish
+    reasons `length` and `filter`. `rounds` is added if tool rounds precede it, and `calls` if it
+    calls tools outside its text.
+    """
     text = text_of(answer.content) if answer.raw is None else answer.raw
     row: dict[str, Any] = {
         "conversation_id": reply.conversation_id,

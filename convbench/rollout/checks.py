@@ -43,9 +43,11 @@ _ASKS = re.compile(
 
 
 def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:words` if a spoken turn has more words than its step's `words`.
+    """Return `SPEAKER:words` for each speaker with a turn of more words than its step's `words`;
+    each once, in the order of the turns.
 
-    Thinking counts, tags do not.
+    Words are split at whitespace. Thinking in the turn's text counts, its tags do not. Scripted
+    turns, and steps without a limit, are not checked.
     """
     limits = {step.id: step.words for step in protocol.all_steps() if step.words is not None}
     flags = []
@@ -57,11 +59,11 @@ def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
 
 
 def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:leak` if another speaker than the policy gives the answer away.
+    """Return `SPEAKER:leak` for each speaker but the policy that gives the answer away; each once.
 
     That is: it states an answer, advises or confirms one, or rules out all others (`giveaways`); it
     affirms or denies what the policy proposed (`talk`); or a disguise of its words gives it away
-    (`answers.disguises`). Explaining the gold option is no leak.
+    (`answers.disguises`). Explaining the gold option is no leak. Scripted turns are not checked.
     """
     flags = []
     talk = DialogueState()
@@ -79,9 +81,10 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:asks` if another speaker than the policy answers with nothing but questions.
+    """Return `SPEAKER:asks` for each speaker but the policy with a turn that only asks
+    (`only_asks`); each once.
 
-    A question after an answer ("Shall I go on?") is no lapse.
+    A question after an answer ("Shall I go on?") is no lapse. Scripted turns are not checked.
     """
     return _drop_repeats(
         [
@@ -93,10 +96,10 @@ def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:role` if another speaker than the policy speaks as the student.
+    """Return `SPEAKER:role` for each speaker but the policy that speaks as the student; each once.
 
     That is: it calls itself a student, gives "my answer", writes the other's lines, or thinks in
-    the tags that only the policy is asked for.
+    the tags that only the policy is asked for. Scripted turns are not checked.
     """
     return _drop_repeats(
         [
@@ -109,10 +112,11 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag a policy that should ask: `POLICY:answers` if it answers the question itself,
-    `POLICY:no-question` if it does not ask.
+    """Return `POLICY:answers` if the policy answers the question where it should ask,
+    `POLICY:no-question` if it asks nothing there; each once.
 
-    It should ask in every turn that another speaker's model answers.
+    It should ask in every turn that is directly followed by an unscripted turn of another speaker.
+    A turn that answers is not checked for a question.
     """
     flags = []
     for turn, after in zip(conversation.turns, conversation.turns[1:], strict=False):
@@ -127,7 +131,11 @@ def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec
 
 
 def only_asks(text: str) -> bool:
-    """Return whether the text asks at least one question and states nothing."""
+    """Return whether the text asks at least one question and states nothing; False for a text
+    without a question.
+
+    Statements of up to three words and polite phrases ("That is a good question.") do not count.
+    """
     sentences = [match[0].strip() for match in _SENTENCES.finditer(text) if match[0].strip()]
     questions = [s for s in sentences if s.rstrip("*_\"' ").endswith("?")]
     stated = [

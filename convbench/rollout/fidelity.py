@@ -42,9 +42,13 @@ FAREWELL = re.compile(
 
 
 def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:leak` if a speaker that sees hidden text says LEAK or more tokens of it in a
-    row that the question does not have, or `disguises.RUN` letters of it in a disguise, and
-    `SPEAKER:code` if it writes code."""
+    """Return `SPEAKER:leak` for each speaker but the policy that reveals hidden text it sees, and
+    `SPEAKER:code` for each that writes code.
+
+    Hidden text is revealed by LEAK or more of its tokens in a row that the question does not have,
+    or by a disguise of it (`tells_hidden`). A speaker that sees no hidden text is not checked, nor
+    are scripted turns.
+    """
     flags = []
     for speaker, hidden in hidden_texts(example, protocol).items():
         texts = [heard_text(protocol, turn) for turn in spoken_turns(conversation, speaker)]
@@ -57,7 +61,11 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 def tells_hidden(texts: Sequence[str], hidden: Sequence[str], question: str) -> bool:
     """Return whether a speaker's turns reveal a hidden text: one of them openly, or in a disguise
-    that may continue from turn to turn."""
+    that may continue from turn to turn.
+
+    Openly means LEAK or more tokens of it in a row. In a disguise 24 letters and digits in a row
+    suffice, or the whole text if it has 12 to 23. Runs that the question has too do not count.
+    """
     question_tokens = tokenize(unmask_text(question))
     for secret in (tokenize(unmask_text(text)) for text in hidden):
         if any(
@@ -70,8 +78,12 @@ def tells_hidden(texts: Sequence[str], hidden: Sequence[str], question: str) -> 
 
 
 def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:role` if another speaker than the policy gives the agent's result (the answer
-    marker or the policy's private marker), or any speaker writes another one's lines."""
+    """Return `SPEAKER:role` for each speaker that speaks for another; each once.
+
+    That is: a speaker but the policy uses the answer marker or the policy's private marker, or any
+    speaker begins a line with the name of a side (human, user, agent, assistant) and a colon.
+    Scripted turns are not checked.
+    """
     policy = protocol.speakers[protocol.policy]
     marks = [mark for mark in (protocol.answer_after, policy.private_before) if mark]
     flags = []
@@ -84,8 +96,8 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:early` if another speaker than the policy says nothing, or ends the
-    conversation while the policy still asks."""
+    """Return `SPEAKER:early` for each speaker but the policy with an empty turn or one that begins
+    with a farewell; each once. Scripted turns are not checked."""
     others = (t for t in spoken_turns(conversation) if t.speaker != protocol.policy)
     return _drop_repeats(
         f"{turn.speaker}:early"
@@ -95,7 +107,12 @@ def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
 
 
 def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:repeats` if a turn repeats an earlier turn of the same speaker."""
+    """Return `SPEAKER:repeats` for each speaker with a turn that repeats an earlier turn of its
+    own; each once.
+
+    A turn of more than three tokens repeats another if one run of tokens in common makes up 90% of
+    the longer one. Scripted turns are not checked.
+    """
     flags = []
     before: dict[str, list[list[str]]] = {}
     for turn in spoken_turns(conversation):
@@ -108,13 +125,14 @@ def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec
 
 
 def tokenize(text: str) -> list[str]:
-    """Return a text's words and signs in lower case."""
+    """Return a text's words and punctuation marks in lower case, in order; each mark is a token of
+    its own."""
     return _TOKEN.findall(text.lower())
 
 
 def shared_run(first: Sequence[str], second: Sequence[str], excluded: Sequence[str] = ()) -> int:
-    """Return the length of the longest run of tokens that both sequences have; runs that also occur
-    in `but` do not count. Time is linear in their lengths."""
+    """Return the length in tokens of the longest run that both sequences have and `excluded` does
+    not; 0 if there is none. Time is linear in their lengths."""
     both = zip(
         cached_automaton(tuple(second)).longest_runs(first),
         cached_automaton(tuple(excluded)).longest_runs(first),
@@ -129,8 +147,12 @@ def _is_repetition(first: Sequence[str], second: Sequence[str]) -> bool:
 
 
 def hidden_texts(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
-    """Return the hidden texts that each speaker but the policy sees; a gold letter does not
-    count."""
+    """Return the hidden texts that each speaker but the policy sees, by speaker; an empty list for
+    one that sees none.
+
+    They are the texts in the fields of its `sees`, those within lists and objects included. A gold
+    answer that is an option's letter is left out.
+    """
     gold = None if example.answer in example.letters else example.answer
     return {
         name: [
@@ -155,7 +177,7 @@ def _iter_texts(value: Any) -> Iterator[str]:
 
 
 def spoken_turns(conversation: Conversation, speaker: str | None = None) -> Iterator[Turn]:
-    """Yield the turns that were not scripted."""
+    """Yield the turns that were not scripted, in order; only those of `speaker` if it is given."""
     for turn in conversation.turns:
         if turn.finish_reason != "scripted" and speaker in (None, turn.speaker):
             yield turn

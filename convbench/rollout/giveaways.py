@@ -307,10 +307,10 @@ _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNOR
 
 
 def gives_answer_away(text: str, example: Example, *, asked_about: Collection[str] = ()) -> bool:
-    """Return whether a text gives the answer away.
+    """Return whether a text gives the answer away; only its first 20,000 characters are read.
 
-    `asked_about` are the labels of options that the text was asked about: naming one of these in
-    reply, even by its letter, points to none.
+    It does if a sentence states an answer as its own, right or wrong, and for options in the other
+    ways that the module lists. Naming an option of `asked_about` in reply points to none.
     """
     words = IN_YOUR_PLACE.sub(
         "", radio_letters(number_words(normalize_text(text[:MOST_CHARACTERS])))
@@ -341,12 +341,15 @@ def gives_answer_away(text: str, example: Example, *, asked_about: Collection[st
 
 
 def is_question(sentence: str) -> bool:
+    """Return whether a sentence ends with a question mark, or with a full stop after a question
+    word at its start ("And why is that.")."""
     ended = sentence.rstrip(" \"')")
     return ended.endswith("?") or (ended.endswith(".") and _ASKS.match(sentence) is not None)
 
 
 def split_sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text; a statement and the question that follows it are two."""
+    """Yield the sentences of a text with their end marks; a line break ends one. A statement and
+    the question after it in one sentence are two, and the statement gets a full stop."""
     for match in _SENTENCES.finditer(text):
         sentence = match[0]
         behind = _QUESTION_BEHIND.search(sentence) if sentence.rstrip().endswith("?") else None
@@ -453,8 +456,8 @@ def _is_unsaid(part: str) -> bool:
 
 
 def shares_words(sentence: str, example: Example, most: bool = False) -> bool:
-    """Return whether a sentence has a word of the question that is in no option, or, if `most`,
-    more than half of these."""
+    """Return whether a sentence has enough of the question's words that are in no option: one, or
+    two if the question has more than three; with `most` more than half (`topic_words`)."""
     topic, kind = topic_words(example)
     words = {*topic, *kind}
     shared = words & {word[:4] for word in re.findall(r"[a-z]{3,}", sentence.lower())}
@@ -462,8 +465,9 @@ def shares_words(sentence: str, example: Example, most: bool = False) -> bool:
 
 
 def topic_words(example: Example) -> tuple[list[str], list[str]]:
-    """Return the first letters of the question's words that are in no option, in order: those of
-    what is asked, and those of the kind that all options are of ("which of these animals")."""
+    """Return the first four letters of the question's words that are in no option, as two lists:
+    words of what is asked, and of the kind that all options are of ("which of these animals").
+    Each is listed once, in order; common words and those of fewer than three letters are not."""
     options = " ".join(choice.text.lower() for choice in example.choices)
     kind = _KIND.search(example.question.lower())
     start, end = kind.span("kind") if kind else (0, 0)
@@ -576,11 +580,8 @@ def _is_within(text: str, match: re.Match[str]) -> bool:
 
 
 def gives_away_disguised(text: str, example: Example) -> bool:
-    """Return whether a text gives the answer away in a disguise.
-
-    The gold option's text alone is enough there if it is long and not said openly too: nobody
-    disguises an explanation.
-    """
+    """Return whether a text states an answer, openly or in a disguise. The gold option's text is
+    enough in a turned or encoded reading if it has six letters and is not said openly too."""
     gold = only_letters(example.options.get(example.answer or "", ""))
     named = len(gold) >= SHORTEST_GOLD and gold not in only_letters(text)
     if _states_answer(" ".join(text.split()), example):
@@ -595,6 +596,5 @@ def gives_away_disguised(text: str, example: Example) -> bool:
 
 def _has_words(text: str, gold: str) -> bool:
     """Return whether the words of an option stand in the text, as words."""
-    return (
-        re.search(r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])", text.lower()) is not None
-    )
+    words = r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])"
+    return re.search(words, text.lower()) is not None

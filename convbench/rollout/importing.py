@@ -16,9 +16,12 @@ from convbench.store.run import refuse_latest, set_latest
 def import_run(
     file: str, run: Path | None = None, names: Mapping[str, str] | None = None
 ) -> ImportResult:
-    """Create a run from a JSON lines file; it becomes the newest run. `run` is its directory.
+    """Create a run from a file of logged conversations or a dataset on the Hub, make it the newest
+    run, and return it with its counts and notes.
 
-    Raises DataError naming the line, or RunError if the directory is taken.
+    `run` is its directory; without it one named after the file and the time is created in `runs`.
+    `names` maps our keys to the file's. Raise DataError naming the row, HubError, or RunError if
+    the directory is not empty; an error leaves nothing behind.
     """
     run_id = new_run_id()
     name = re.sub(r"[^a-z0-9._-]+", "-", Path(file).stem.lower()).strip("-._") or "imported"

@@ -67,11 +67,13 @@ def make_cast(
     top_p: float | None = None,
     logprobs: bool = False,
 ) -> dict[str, ModelConfig]:
-    """Return the model configuration of every speaker of the protocol.
+    """Return the model configuration of every speaker of the protocol, by name; that of a speaker
+    whose steps are all scripted names the model `script`.
 
-    `teacher` is the model of the speakers other than the policy that are not scripted, `effort` the
-    policy's reasoning effort, `top_p` its nucleus. With `logprobs` its sampled tokens'
-    log-probabilities are recorded. Raises SpecError if a speaker needs a model and none is named.
+    `teacher` is the model of the other speakers that may be taught (`taught_speakers`), `effort`
+    the policy's reasoning effort, `top_p` its nucleus. With `logprobs` its sampled tokens'
+    log-probabilities are recorded. Raise SpecError if a speaker needs a model and none is named,
+    FatalModelError for an unknown model.
     """
     policy_model = model or default_policy(specs.folders)
     cast = {
@@ -126,7 +128,7 @@ def taught_speakers(protocol: ProtocolSpec, teacher: str | None = None) -> list[
 
 
 def with_logprobs(member: ModelConfig) -> ModelConfig:
-    """Return the model configuration with token log-probabilities recorded."""
+    """Return a copy of the configuration with token log-probabilities recorded."""
     sampling = member.sampling.model_copy(update={"logprobs": True})
     return member.model_copy(update={"sampling": sampling})
 
@@ -139,7 +141,12 @@ def make_model_config(
     effort: Effort | None = None,
     top_p: float | None = None,
 ) -> ModelConfig:
-    """Return the model configuration that a model's name stands for."""
+    """Return the model configuration that a model's name stands for, with the fingerprint of its
+    local weights.
+
+    The address is recorded without user and query. Raise FatalModelError for an unknown or retired
+    name.
+    """
     resolved = resolve(name, api_base=api_base, specs=specs.folders)
     return with_fingerprint(
         ModelConfig(
@@ -158,9 +165,13 @@ def make_model_config(
 
 
 def copy_reasoning(member: ModelConfig, old: ModelConfig) -> ModelConfig:
-    """Return a policy's configuration with the reasoning and sampling settings of the one that it
-    follows. Weights that run on this machine also get its chat template's options, as training
-    renders them."""
+    """Return a copy of a policy's configuration with the reasoning effort and the `top_p` of the
+    one that it follows.
+
+    A model of scheme `local` or `vllm` without fields of its own (`extra_body`) also gets the
+    other's chat template options, as training renders them, and, if it reads reasoning from a
+    field, the other's `reads`.
+    """
     alike = {name: getattr(old.sampling, name) for name in ("reasoning_effort", "top_p")}
     sampling = member.sampling.model_copy(update=alike)
     member = member.model_copy(update={"sampling": sampling})
@@ -173,7 +184,8 @@ def copy_reasoning(member: ModelConfig, old: ModelConfig) -> ModelConfig:
 
 
 def with_fingerprint(member: ModelConfig) -> ModelConfig:
-    """Return the configuration with the fingerprint of its local weights as they are now."""
+    """Return a copy of the configuration with the fingerprint of its weights as they are now; None
+    unless the model is `local:PATH` and the folder exists."""
     scheme, _, rest = member.model.partition(":")
     mark = weights_fingerprint(Path(rest)) if scheme == "local" else None
     return member.model_copy(update={"fingerprint": mark})
@@ -187,7 +199,8 @@ PACKAGES = ("litellm", "transformers", "torch", "vllm", "datasets", "huggingface
 
 
 def new_run_id(now: datetime | None = None) -> str:
-    """Return a unique id that sorts by time."""
+    """Return a unique run id that sorts by time: UTC date and time and 8 random hex digits, as in
+    `20261127-072000-1a2b3c4d`. `now` is the current time if it is None."""
     now = now or datetime.now(UTC)
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
@@ -199,8 +212,14 @@ def make_manifest(
     cast: Mapping[str, ModelConfig],
     **more: Any,
 ) -> RunManifest:
-    """Return the manifest of a new run. Raises SpecError for a mode or a number of turns that the
-    protocol does not support."""
+    """Return the manifest of a new run with a new id; nothing is written.
+
+    `more` are further fields of it.
+
+    Settings that are None get their defaults: seed 0, regime `clean`, split `all`, three samples,
+    and the protocol's own mode and turns. Raise SpecError for a mode or a number of turns that the
+    protocol does not support, UsageError for temperatures that do not match the samples.
+    """
     samples, temperatures = spread_temperatures(shape.samples, shape.temperatures)
     now = datetime.now(UTC)
     regime = shape.regime or "clean"
@@ -241,11 +260,12 @@ def follow_up_manifest(
     protocol: ProtocolSpec | None = None,
     **more: Any,
 ) -> RunManifest:
-    """Return the manifest of a run in which a cast answers another run's questions of a split, in
-    its protocol or in another one with that protocol's default length.
+    """Return the manifest of a run in which a cast answers another run's questions of a split.
 
-    A run that follows a pulled one is marked as pulled too: it holds the same specs, which are
-    data.
+    It has the other run's task, mode, samples, temperatures, seed and regime and names it as
+    `parent`. The protocol is the other run's with as many turns, or another one (`protocol`) with
+    its default number. It is marked as pulled if the other one is: it holds the same specs, which
+    are data. Raise SpecError if the protocol does not support the mode.
     """
     same = protocol is None or protocol.name == old.protocol.name
     shape = RunSettings(
@@ -270,14 +290,18 @@ def follow_up_manifest(
 
 
 def model_identity(member: ModelConfig) -> dict[str, Any]:
-    """Return the fields that identify a model configuration: without the address that serves it and
-    the name that it was asked for by."""
+    """Return the fields that identify a model configuration, as JSON values.
+
+    Left out are address, path of the weights, short name, own sampling limits, refused parameters,
+    and whether log-probabilities are recorded.
+    """
     left = dict.fromkeys(("api_base", "weights", "short", "own_sampling", "left_out"), True)
     return member.model_dump(mode="json", exclude={**left, "sampling": {"logprobs"}})
 
 
 def package_versions() -> dict[str, str]:
-    """Return the installed versions of the packages that affect results."""
+    """Return the versions of the packages that affect results, by name; those that are not
+    installed are left out."""
     installed = {}
     for name in PACKAGES:
         try:
@@ -323,8 +347,10 @@ def spread_temperatures(
     """Return the number of samples and their temperatures: one value for all, or one for each
     sample.
 
-    For another number of samples than 3 and no temperatures they are spaced evenly from 0.3 to 1.
-    Raises UsageError for numbers that do not match.
+    Without temperatures, 3 samples (also the default) get 0.3, 0.7 and 1, one sample 0.7, any other
+    number values spaced evenly from 0.3 to 1. Without a number of samples there is one for each
+    temperature, or 3 for a single one. Raise UsageError for numbers that do not match, and for a
+    temperature below 0 or not finite.
     """
     if temperatures is None:
         n = 3 if samples is None else samples
@@ -361,13 +387,21 @@ def refuse_unsent_temperatures(manifest: RunManifest) -> None:
 def sampling_of(
     max_tokens: int | None, effort: Effort | None = None, top_p: float | None = None
 ) -> Sampling:
-    """Return a speaker's sampling settings; the temperature is set for each conversation."""
+    """Return a speaker's sampling settings; `max_tokens` None leaves the default (512).
+
+    The temperature in them is the default 1.0, which each conversation replaces by its own.
+    """
     limit = {} if max_tokens is None else {"max_tokens": max_tokens}
     return Sampling(reasoning_effort=effort, top_p=top_p, **limit)
 
 
 def refuse_changes(old: RunManifest, new: RunManifest) -> None:
-    """Raise RunError that lists the differences if a resume would change the run's specs."""
+    """Raise RunError if a resume would change the run's specs; the message lists up to six
+    differences.
+
+    Compared are task, protocol, mode, turns, samples, temperatures, seed, regime, split and the
+    cast (`model_identity`).
+    """
     keys = (
         "task",
         "protocol",
@@ -414,7 +448,9 @@ def _as_json(value: Any) -> Any:
 def resume_manifest(run: Run, options: BuildOptions) -> RunManifest:
     """Return the run's manifest as it was written.
 
-    Raises RunError if the user's options differ from it: a run never changes its specs or cast.
+    Raise RunError if the user's options differ from it, since a run never changes its specs or
+    cast, for a run of imported conversations, and for `--logprobs` on a run that was started
+    without it.
     """
     old = run.manifest
     if old.kind == "import":

@@ -113,7 +113,8 @@ _AFTER = {
 
 
 def number_words(text: str) -> str:
-    """Return the text with the words of small numbers written as digits."""
+    """Return the text with number words up to "ninety-nine hundred ninety-nine" as digits; "one"
+    alone stays a word."""
 
     def to_digits(match: re.Match[str]) -> str:
         if match["small"]:
@@ -131,7 +132,8 @@ _RADIO = re.compile(
 
 
 def radio_letters(text: str) -> str:
-    """Return the text with letters that are chosen by radio alphabet names written as letters."""
+    """Return the text with "alfa" to "echo" as letters A to E where they are chosen ("pick bravo"
+    becomes "pick B"); other uses are unchanged."""
     return _RADIO.sub(lambda match: f"{match[1]} {match[2][0].upper()}", text)
 
 
@@ -140,7 +142,11 @@ def _below_100(words: str) -> int:
 
 
 def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
-    """Return a sentence with its options marked, and the labels of those that it names."""
+    """Return (the sentence with its options marked, the set of labels that it names).
+
+    The gold option becomes ◆ if named by its text and ◈ if by its letter or position, any other
+    option ◇. Adjacent marks of the gold option become one. White space is collapsed.
+    """
     read = sign_options(sentence, example)
     gold = example.letters.index(example.answer) if example.answer in example.letters else -1
     gold_signs = {chr(_BY_TEXT + gold): GOLD_BY_TEXT, chr(_BY_LETTER + gold): GOLD_BY_LETTER}
@@ -156,7 +162,12 @@ def labels_in(read: str, example: Example) -> list[str]:
 
 
 def sign_options(sentence: str, example: Example) -> str:
-    """Return a sentence in which each option's name is replaced by that option's sign."""
+    """Return a sentence in which each option's name is replaced by that option's sign, a
+    private-use character.
+
+    An option has two signs: one if named by its text, one if by its letter, position or neighbour.
+    Signs and marks that the sentence had are removed, and white space is collapsed.
+    """
     pattern, labels = _name_pattern(
         tuple((c.label, c.text) for c in example.choices), example.question
     )

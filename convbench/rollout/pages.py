@@ -23,10 +23,12 @@ BROKEN = "The agent's page could not be shown."
 async def screens(
     messages: list[Message], example: Mapping[str, Any], media: Path | None = None
 ) -> tuple[Part, ...]:
-    """Return screenshots of both pages, for a human played by a vision model.
+    """Return a line of text and a screenshot of the agent's page, then a line and a screenshot of
+    the goal, as message parts; the pictures are written to `media`.
 
-    Needs the hidden field `reference` (HTML) and the run's media folder. Raises DataError without
-    the folder.
+    The agent's screenshot is missing if there is no page or it cannot be shown; the line says so.
+    Needs the hidden field `reference` (HTML). Raise DataError without `media` or if the goal cannot
+    be rendered.
     """
     if media is None:
         raise DataError("the screenshots need a run's media folder; found none")
@@ -64,7 +66,7 @@ async def _agent_page(messages: list[Message]) -> tuple[Shot | None, str]:
 
 
 def page_of(messages: list[Message]) -> str | None:
-    """Return the last complete page that was shown to this speaker, or None."""
+    """Return the last complete HTML page in messages of role `user`; None if there is none."""
     for message in reversed(messages):
         page = html_of(text_of(message["content"])) if message["role"] == "user" else None
         if page is not None:

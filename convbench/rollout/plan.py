@@ -51,7 +51,8 @@ class AttemptLookup(Protocol):
     """Earlier attempts by key: `Run.attempts()`."""
 
     def get(self, key: str, default: tuple[int, bool], /) -> tuple[int, bool]:
-        """Return (number of attempts, whether the newest succeeded) of a key."""
+        """Return (number of attempts, whether the newest succeeded) of a key, or `default` if it
+        was never tried."""
 
 
 def stable_number(*parts: object) -> int:
@@ -68,8 +69,11 @@ def conversation_id(run_id: str, key: str) -> str:
 def plan_samples(
     manifest: RunManifest, examples: Iterable[Example], on_disk: AttemptLookup
 ) -> Iterator[Rollout]:
-    """Yield the conversations still to play: no finished key, failed keys again as a new
-    attempt."""
+    """Yield the conversations still to play, by question and sample, for questions of the
+    manifest's split.
+
+    A key whose newest attempt succeeded is skipped; a failed one is tried again as a new attempt.
+    """
     for example in examples:
         if manifest.split not in ("all", example.split):
             continue
@@ -99,7 +103,8 @@ class BranchRequest(FrozenModel):
 
 
 def request_branches(run: Run, talks: Iterable[Conversation], per_turn: int) -> None:
-    """Write which branches a run is to have; those it has already stay."""
+    """Write which branches a run is to have, `wanted.json` and `parents.jsonl`, replacing older
+    ones; branches that were played already stay."""
     records = b"".join(talk.model_dump_json().encode() + b"\n" for talk in talks)
     write_atomic(run.path / PARENTS_FILE, records)
     request = BranchRequest(per_turn=per_turn)
@@ -107,8 +112,11 @@ def request_branches(run: Run, talks: Iterable[Conversation], per_turn: int) -> 
 
 
 def missing_branches(run: Run) -> Iterator[Rollout]:
-    """Yield the branches that a run, or one of its shards, lacks for its own questions. Raises
-    RunError for a record that is invalid."""
+    """Yield the branches that a run, or one of its shards, lacks for its own questions; nothing if
+    none were requested.
+
+    Failed ones are tried again. Raise RunError for an invalid record.
+    """
     home = (run.home or run).path
     if not (home / BRANCHES_FILE).exists():
         return
@@ -120,7 +128,7 @@ def missing_branches(run: Run) -> Iterator[Rollout]:
 
 def parent_conversations(run: Run) -> Iterator[Conversation]:
     """Yield the conversations in `parents.jsonl` of a run, or of the run that it is a shard of,
-    about its own questions. Raises RunError for a record that is invalid."""
+    about its own questions; nothing if there is no file. Raise RunError for an invalid record."""
     file = (run.home or run).path / PARENTS_FILE
     conversations = (
         parse_record(f"{file}:{number}", line, Conversation)
@@ -141,10 +149,12 @@ def plan_branches(
     per_turn: int = 1,
     on_disk: AttemptLookup,
 ) -> Iterator[Rollout]:
-    """Yield jobs that play each parent again from each policy turn to its end.
+    """Yield `per_turn` jobs for each policy turn of each parent; a job plays the parent again from
+    that turn to its end.
 
-    Turns before it are copied; the seed is the branch's own. `on_disk` is `Run.attempts()` of the
-    run that holds the branches: finished keys are skipped, failed ones tried again.
+    Turns before it are copied; the seed is the branch's own, the temperature the parent's.
+    `on_disk` is `Run.attempts()` of the run that holds the branches: finished keys are skipped,
+    failed ones tried again.
     """
     for parent in parents:
         for turn in policy_turns(manifest.protocol, parent):
@@ -190,8 +200,12 @@ async def sample_candidate(
     temperature: float,
     rounds: int = 0,
 ) -> Completion:
-    """Return one more reply of the policy to exactly what it saw before a turn, or after so many of
-    the turn's tool rounds."""
+    """Return one more reply of the policy to exactly what it saw before a turn, or after `rounds`
+    of the turn's tool rounds.
+
+    `number` makes its seed and key differ from those of other candidates. The reply is not stored,
+    except by the caller in its journal. Raise the errors of the call.
+    """
     protocol = manifest.protocol
     speaker = protocol.speakers[protocol.policy]
     key = branch_key(parent.key, turn, number)
@@ -212,8 +226,8 @@ async def sample_candidate(
 def seen_before(
     protocol: ProtocolSpec, parent: Conversation, turn: int, rounds: int = 0
 ) -> list[Message]:
-    """Return the messages that the policy saw before a turn, or after so many of its tool
-    rounds."""
+    """Return the messages that the policy saw before turn `turn` (an index among all turns), or
+    after so many of its tool rounds, its system prompt first."""
     replay = parent.sent.get(protocol.policy, Sent()).replay
     done = parent.turns[turn].rounds[:rounds]
     return [*messages_before(protocol, parent, protocol.policy, turn), *tool_messages(done, replay)]

@@ -64,7 +64,8 @@ class PlayState:
                 self.systems[name] = text
 
     def sampling_of(self, speaker: str) -> Sampling:
-        """Return the sampling settings of this speaker's model in this conversation."""
+        """Return the sampling settings of this speaker's model in this conversation, kept after the
+        first call."""
         if speaker not in self.samplings:
             self.samplings[speaker] = recorded_calls.call_sampling(
                 self.run, speaker, self.job.temperature, self.job.seed
@@ -72,8 +73,12 @@ class PlayState:
         return self.samplings[speaker]
 
     def template_values(self, speaker: str) -> dict[str, Any]:
-        """Return the fields that this speaker's templates may use; hidden ones only if `sees` names
-        them."""
+        """Return the fields that this speaker's templates may use, by name.
+
+        They are those of `template_fields`, the hidden ones that its `sees` names, and `turn`, the
+        number of the next policy turn from 1. Raise SpecError if `sees` names a field that the
+        question lacks.
+        """
         sees = self.run.protocol.speakers[speaker].sees
         return {
             **self.base,
@@ -90,10 +95,12 @@ async def play_conversation(
     caller: ModelCaller,
     tools: Mapping[str, ToolsModel] | None = None,
 ) -> Conversation:
-    """Return the conversation, as a failed one if a model gave up on it. `tools` holds the tools of
-    each speaker that has any.
+    """Return the played conversation; with `failure`, the turns so far and no `stop` if a model
+    gave up on it.
 
-    Errors that end the run (a wrong key, a spent budget) pass through.
+    `stop` is else `complete`, `marker` or `limit`. `tools` holds the tools of each speaker that has
+    any. Errors that end the run (a wrong key, a spent budget) pass through, and so does SpecError
+    for a template that cannot be rendered or a speaker with nothing to answer.
     """
     state = PlayState(run, example, job, cast, caller, tools or {})
     try:
@@ -111,10 +118,12 @@ async def play_conversation(
 
 
 def iter_steps(state: PlayState) -> Iterator[Step]:
-    """Yield the steps in order; a loop ends at its marker.
+    """Yield the steps in order; the caller adds the turn of each step to `state.turns` before it
+    takes the next.
 
-    In the last round of a loop that ends the protocol, no other speaker speaks after the policy,
-    since nobody would answer.
+    A loop ends after a policy turn with its marker. In the last round of a loop that ends the
+    protocol, no other speaker speaks after the policy, since nobody would answer. `state.stop`
+    becomes `marker` or `limit` after a loop that has a marker.
     """
     protocol = state.run.protocol
     outside = sum(
@@ -210,12 +219,14 @@ def _has_form(result: TurnResult) -> bool:
 
 
 def max_draws(step: Step, sampling: Sampling) -> int:
-    """Return the most replies that a step may draw; greedy ones would all be the same, so 1."""
+    """Return the most replies that a step may draw: its `draws` if it asks for a form and the
+    temperature is above 0, else 1, since greedy replies would all be the same."""
     return step.draws if step.form is not None and sampling.temperature else 1
 
 
 def sum_usage(results: Sequence[TurnResult], name: str) -> Any:
-    """Return the sum of a usage field over all draws, or None if one is unknown."""
+    """Return the sum of a usage field (`prompt_tokens`, `completion_tokens` or `cost_usd`) over all
+    draws, or None if one is unknown."""
     values = [result.total_usage(name) for result in results]
     return None if None in values else sum(values)
 

@@ -70,10 +70,12 @@ def preview_build(
     *,
     batch: bool = False,
 ) -> Preview:
-    """Return what this run would send, with batch prices if `batch` and the provider has batches.
+    """Return what this run would send: the calls of the first question of its split, and an upper
+    estimate of the whole run's calls, tokens and dollars.
 
-    Replies are unknown, so each is a placeholder, and loops run to their end. Raises SpecError if a
-    template cannot be rendered, RunError if the split has no question.
+    Replies are unknown, so each is a placeholder, and loops run to their end. Dollars are batch
+    prices if `batch` and the provider has batches, and None if a price is unknown. Raise SpecError
+    if a template cannot be rendered, RunError if the split has no question.
     """
     in_split = (e for e in examples if manifest.split in ("all", e.split))
     first = next(in_split, None)
@@ -175,8 +177,8 @@ def _play_preview(
 
 
 def without_forms(protocol: ProtocolSpec) -> ProtocolSpec:
-    """Return the protocol without the forms that its steps ask for, since no placeholder has
-    them."""
+    """Return a copy of the protocol without the forms that its steps ask for, since no placeholder
+    has them."""
 
     def drop_form(step: Step) -> Step:
         return step.model_copy(update={"form": None})
@@ -204,7 +206,11 @@ def call_price(
     *,
     batch: bool = False,
 ) -> float | None:
-    """Return the price of a call: 0 for a model that runs here, None if it is unknown."""
+    """Return the dollars of a call of so many prompt and reply tokens: 0 for a model that runs here
+    (`local:`, `vllm:`) or is a rule, None if the price is unknown or no model is named.
+
+    With `batch` it is the price in batches, if the provider has any.
+    """
     if model.partition(":")[0] in SCHEMES:
         return 0.0
     if "/" not in model:
@@ -215,5 +221,6 @@ def call_price(
 
 
 def reasoning_headroom(model: str, specs: Sequence[Path] = (), short: str | None = None) -> int:
-    """Return the tokens that a model may spend on hidden reasoning beyond its reply's limit."""
+    """Return the tokens that a model may spend on hidden reasoning beyond its reply's limit; 0 for
+    a reference without a provider (`PROVIDER/NAME`)."""
     return resolve(model, specs=specs, short=short).alias.headroom if "/" in model else 0

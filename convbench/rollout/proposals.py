@@ -111,7 +111,8 @@ _CUT_SHORT = re.compile(
 
 
 def turn_sentences(text: str, example: Example) -> list[str]:
-    """Return the sentences of a text, with numbers as digits and cut words completed."""
+    """Return the sentences of a text in plain form, with numbers as digits, letters for radio
+    alphabet names, and cut words ("tropo-something") replaced by the one option that they fit."""
     text = _CUT_SHORT.sub(lambda match: _completed_word(match, example), text)
     return list(
         split_sentences(IN_YOUR_PLACE.sub("", radio_letters(number_words(normalize_text(text)))))
@@ -130,7 +131,12 @@ def _completed_word(match: re.Match[str], example: Example) -> str:
 
 
 def proposed_options(words: str, example: Example) -> tuple[list[str], list[str]]:
-    """Return the options that a sentence proposes, and those that it opposes."""
+    """Return (labels that a sentence proposes, labels that it opposes), in order; a label may be
+    listed twice.
+
+    `words` is a sentence from `sign_options`. Both are empty for a question that asks something
+    else about an option than whether it is right.
+    """
     if _ASKS_ABOUT.match(words):
         return [], []
     shorter = _REASON.sub(" ", words)
@@ -202,7 +208,13 @@ def _only_proposes(part: str, example: Example) -> bool:
 
 
 def what_yes_answers(last: str, proposes: bool, any_proposed: bool) -> Answering:
-    """Return what a yes or no to a student's turn would answer, judged by its last sentence."""
+    """Return what a yes or no to a student's turn would answer, judged by its last sentence,
+    `last`.
+
+    `doubt`: whether to change the answer. `proposal`: whether the proposed option is right.
+    `statement`: a statement in a turn that proposes or opposes an option (`any_proposed`). `other`:
+    anything else. `proposes` says that the last sentence proposes or opposes an option.
+    """
     asks = is_question(last)
     if _DOUBTS.search(last):
         return "doubt"

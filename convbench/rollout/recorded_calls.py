@@ -28,8 +28,12 @@ class ModelCall:
 
 
 def conversation_calls(run: RunManifest, conversation: Conversation) -> Iterator[ModelCall]:
-    """Yield the calls of every turn that a model spoke, in order, with those of its tool rounds and
-    of replies that were drawn again."""
+    """Yield the model calls of a conversation in order, by turn: replies that were drawn again,
+    then the rounds of tools of the last draw and its final reply.
+
+    Scripted turns, turns of rules and turns of speakers outside the cast are left out. The tool
+    rounds of earlier draws are not recorded and not yielded.
+    """
     for turn_index, turn in enumerate(conversation.turns):
         member = run.cast.get(turn.speaker)
         if not turn.is_of_model or member is None:
@@ -53,7 +57,11 @@ def conversation_calls(run: RunManifest, conversation: Conversation) -> Iterator
 
 def call_sampling(run: RunManifest, speaker: str, temperature: float, seed: int) -> Sampling:
     """Return the sampling settings of a speaker's calls in a conversation with this temperature and
-    seed."""
+    seed.
+
+    The rest is as configured. A temperature and `max_tokens` that the protocol fixes for the
+    speaker take precedence.
+    """
     configured, fixed = run.cast[speaker].sampling, run.protocol.speakers[speaker]
     return configured.model_copy(
         update={
@@ -65,13 +73,18 @@ def call_sampling(run: RunManifest, speaker: str, temperature: float, seed: int)
 
 
 def sampling_for_redraw(first: Sampling, seed: int, draw: int) -> Sampling:
-    """Return the sampling settings of a reply that is drawn again, for the `draw`-th time."""
+    """Return `first` with the seed of the `draw`-th repetition (from 1), derived from the
+    conversation's seed."""
     return first.model_copy(update={"seed": stable_number(seed, "draw", draw)})
 
 
 def count_recorded(run: Run) -> tuple[int, int] | None:
     """Return (policy replies with log-probabilities, all its replies), or None if the run does not
-    record them."""
+    record them.
+
+    Replies that call tools count as well; failed conversations do not. Raise RunError for a damaged
+    file.
+    """
     policy = run.manifest.protocol.policy
     if not run.manifest.cast[policy].sampling.logprobs:
         return None

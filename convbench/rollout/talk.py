@@ -79,7 +79,12 @@ _BESIDE = re.compile(
 
 
 def after_student(talk: DialogueState, text: str, example: Example) -> DialogueState:
-    """Return the state of the conversation after a student's turn."""
+    """Return the state of the conversation after a student's turn; unchanged if the question's
+    answer is not an option's letter.
+
+    Only the first 20,000 characters are read, without thinking. If the turn proposes and opposes
+    nothing, the earlier proposals stay.
+    """
     if example.answer not in example.letters:
         return talk
     sentences = turn_sentences(without_thinking(text[:MOST_CHARACTERS]), example)
@@ -118,7 +123,11 @@ def after_student(talk: DialogueState, text: str, example: Example) -> DialogueS
 
 
 def after_teacher(talk: DialogueState, text: str, example: Example) -> DialogueState:
-    """Return the state of the conversation after a teacher's turn."""
+    """Return the state of the conversation after a teacher's turn, with `gives_away` for this turn.
+
+    It is unchanged if the question's answer is not an option's letter. Only the first 20,000
+    characters are read.
+    """
     gold = example.answer
     if gold is None or gold not in example.letters:
         return talk
@@ -151,7 +160,7 @@ def after_teacher(talk: DialogueState, text: str, example: Example) -> DialogueS
 
 def resolve_references(talk: DialogueState, text: str, example: Example) -> str:
     """Return a teacher's text with references to the student's proposals ("the latter", "the one
-    below yours") replaced by the options' names."""
+    below yours") replaced by `option LABEL`; unchanged if nothing was proposed."""
     letters = list(example.letters)
 
     def by_order(match: re.Match[str]) -> str:

@@ -34,8 +34,11 @@ from convbench.views import tool_messages
 
 
 def tools_of(run: RunManifest) -> dict[str, ToolsModel]:
-    """Return the tools of each speaker that has any; starts nothing. Raises SpecError for a
-    function that does not exist or that a pulled spec may not name."""
+    """Return the tools of each speaker that has any, by speaker; nothing is started.
+
+    Raise SpecError for a function that does not exist or that a pulled spec may not name, and for a
+    tool server in a pulled spec.
+    """
     return {
         name: ToolsModel(
             speaker.tools,
@@ -50,7 +53,12 @@ def tools_of(run: RunManifest) -> dict[str, ToolsModel]:
 
 @asynccontextmanager
 async def open_tools(run: RunManifest, *, start: bool) -> AsyncIterator[Mapping[str, ToolsModel]]:
-    """Open a run's tools, start their servers if `start`, and close them at the end."""
+    """Yield a run's tools by speaker, and stop their servers at the end; with `start` the servers
+    are started first.
+
+    Raise SpecError as `tools_of` does, and if a server cannot be started or its tools have other
+    parameters than when the run began.
+    """
     by_speaker = tools_of(run)
     try:
         for tools in by_speaker.values() if start else ():
@@ -62,8 +70,12 @@ async def open_tools(run: RunManifest, *, start: bool) -> AsyncIterator[Mapping[
 
 
 def with_server_tools(protocol: ProtocolSpec) -> ProtocolSpec:
-    """Return a protocol with what its tool servers offer now added to its tools. The servers are
-    started for this and stopped."""
+    """Return a protocol with what its tool servers offer now added to its tools, except tools
+    declared already; the same protocol if it has no servers.
+
+    The servers are started for this and stopped. Raise SpecError if one cannot be started or offers
+    an unusable tool.
+    """
     if not any(speaker.tool_servers for speaker in protocol.speakers.values()):
         return protocol
     return run_in_loop(lambda: _add_server_tools(protocol))
@@ -116,7 +128,7 @@ class ModelCaller(Protocol):
     async def complete(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply to the last message."""
+        """Return the reply of the model to the last message. `key` identifies the call."""
         ...
 
 
@@ -139,7 +151,8 @@ class TurnResult:
     rounds: list[ToolRound] = field(default_factory=list)
 
     def total_usage(self, name: str) -> Any:
-        """Return the sum of a usage field over all replies, or None if one is unknown."""
+        """Return the sum of a usage field (`prompt_tokens`, `completion_tokens` or `cost_usd`) over
+        all replies of the turn, or None if one is unknown."""
         if not self.rounds:
             return getattr(self.reply, name)
         values = [getattr(reply, name) for reply in (*self.rounds, self.reply)]
@@ -149,11 +162,12 @@ class TurnResult:
 async def take_turn(
     context: TurnContext, messages: list[Message], sampling: Sampling, key: str
 ) -> TurnResult:
-    """Return a speaker's turn. The first call's key is `key`; those of round n are `key.n`, its
-    tools' `key.n!`, so that a resumed run repeats only unfinished calls.
+    """Return a speaker's final reply and the tool rounds before it; its `left_out` lists what any
+    reply of the turn left out.
 
-    Raises FatalModelError, for this conversation only, if the reply after the last round says
-    nothing.
+    The first call's key is `key`; those of round n are `key.n`, its tools' `key.n!`, so that a
+    resumed run repeats only unfinished calls. Raise FatalModelError, for this conversation only, if
+    the reply after the last round still calls tools and says nothing.
     """
     limits = context.speaker.tool_limits
     if context.tools is None:
@@ -179,9 +193,12 @@ async def take_turn(
 
 
 def sampling_with_tools(speaker: Speaker, sampling: Sampling, rounds: int) -> Sampling:
-    """Return the sampling settings of a reply after so many rounds, with the tools that it may
-    call. In the last round tools are still sent, because earlier messages call them, but with
-    tool_choice none."""
+    """Return the sampling settings of a reply after so many tool rounds, with the tools that it may
+    call; unchanged if the speaker has none but those called in plain words.
+
+    In the last round tools are still sent, because earlier messages call them, but with
+    `tool_choice` none.
+    """
     if not speaker.tool_schemas:
         return sampling
     last = {"tool_choice": "none"} if rounds >= speaker.tool_limits.rounds else {}
@@ -191,7 +208,11 @@ def sampling_with_tools(speaker: Speaker, sampling: Sampling, rounds: int) -> Sa
 def call_in_words(
     speaker: Speaker, reply: Completion, key: str, number: int
 ) -> tuple[ToolCall, ...]:
-    """Return the call that a reply makes in plain words, or an empty tuple."""
+    """Return a tuple of the one call that a reply makes in plain words, or an empty one.
+
+    The first tool whose `words` match the whole reply counts. The call's id is derived from `key`
+    and `number`, its arguments are JSON text.
+    """
     text = text_of(reply.content)
     for tool in speaker.tools:
         if (parsed := tool.parse_call(text)) is not None:
@@ -224,7 +245,8 @@ async def _run_calls(
 
 
 def unique_calls(reply: Completion) -> tuple[ToolCall, ...]:
-    """Return the calls of a reply, each with a unique id: some servers use one id for all."""
+    """Return the calls of a reply in order, with unique ids, since some servers use one id for all:
+    the n-th call with an id gets `ID_n`, from the second on."""
     counts: dict[str, int] = {}
     out: list[ToolCall] = []
     for call in reply.tool_calls:

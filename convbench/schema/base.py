@@ -73,8 +73,8 @@ def canonical_json(value: Any) -> str:
 
 
 def fingerprint(*values: Any) -> str:
-    """Return 16 hex digits that identify these values; equal values give the same on any
-    machine."""
+    """Return 16 hex digits that identify these values in this order; equal values give the same on
+    any machine."""
     digest = hashlib.sha256()
     for value in values:
         digest.update(canonical_json(value).encode())
@@ -83,12 +83,14 @@ def fingerprint(*values: Any) -> str:
 
 
 def pick_template(text: Text | None, mode: Mode) -> str | None:
-    """Return the template of this mode, or None if there is none."""
+    """Return the template of this mode, or None if there is none; a single template serves every
+    mode."""
     return text.get(mode) if isinstance(text, dict) else text
 
 
 def get_field(value: Any, key: str) -> Any:
-    """Return a field of a mapping or of an object, before validation."""
+    """Return a field of a dict or an attribute of an object, None if it is missing; for values
+    before validation."""
     return value.get(key) if isinstance(value, dict) else getattr(value, key, None)
 
 
@@ -97,7 +99,12 @@ LONGEST_SHOWN = 60
 
 
 def field_differences(key: str, old: Any, new: Any) -> list[str]:
-    """Return `key: old → new` for every leaf that differs."""
+    """Return a line `key: old → new` for every value that differs in nested dicts; empty if none
+    does.
+
+    Lines are sorted by key at each level, and the key of a nested value is dotted. A missing value
+    is shown as None, a value of more than 60 characters cut. Lists are compared as a whole.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         return [
             line

@@ -148,7 +148,8 @@ class Completion:
 
 
 def without_stable(messages: Sequence[Message]) -> list[Message]:
-    """Return messages without their `stable` marks for prompt caches."""
+    """Return a new list of the messages without their `stable` marks for prompt caches; the
+    messages themselves are not changed."""
     return [
         cast("Message", {name: value for name, value in m.items() if name != "stable"})
         if "stable" in m
@@ -158,7 +159,8 @@ def without_stable(messages: Sequence[Message]) -> list[Message]:
 
 
 def text_of(content: Content) -> str:
-    """Return the text of a message's content; an image becomes `[image]`."""
+    """Return the text of a message's content: its parts joined by line breaks, an image as
+    `[image]`."""
     if isinstance(content, str):
         return content
     return "\n".join(part.text if isinstance(part, TextPart) else "[image]" for part in content)

@@ -105,14 +105,20 @@ class Failure(FrozenModel):
 
     @classmethod
     def from_error(cls, error: Exception) -> Failure:
-        """Return the record of an error: its kind and one line, without keys and paths."""
+        """Return the record of an error: its class name and a message of one line, without keys and
+        paths.
+
+        The message of an error that is not convbench's own begins with the class name. It is cut at
+        1,000 characters.
+        """
         kind = type(error).__name__
         known = isinstance(error, ConvbenchError)
         return cls.from_message(kind, str(error) if known else f"{kind}: {error}")
 
     @classmethod
     def from_message(cls, kind: str, message: str) -> Failure:
-        """Return a failure with this message, without keys and paths."""
+        """Return a failure with this kind and message, in one line, without keys and paths, and cut
+        at 1,000 characters."""
         return cls(kind=kind, message=redact_error(message)[:LONGEST_MESSAGE])
 
 

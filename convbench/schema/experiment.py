@@ -16,7 +16,8 @@ POOLED = "pooled-"
 
 
 def recipe_of(learner: str) -> str:
-    """Return the recipe of a learner, without its label and the prefix of pooled ones."""
+    """Return the recipe of a learner, without its label and the prefix of pooled ones: `swift` for
+    `pooled-swift:warm`."""
     return learner.removeprefix(POOLED).partition(":")[0]
 
 
@@ -79,7 +80,8 @@ class Match(FrozenModel):
     """Seeds."""
 
     def matches_cell(self, cell: Mapping[str, Any]) -> bool:
-        """Return whether a cell with these values is selected."""
+        """Return whether a cell is selected: each of its values is among those allowed, or that
+        field is null. `cell` has task, mode, protocol, turns and seed."""
         allowed = {name: getattr(self, name) for name in type(self).model_fields}
         return all(some is None or cell[name] in some for name, some in allowed.items())
 
@@ -116,10 +118,14 @@ class ExperimentSpec(FrozenModel):
     teacher: str | None = None
     """Model of the other speaker, if a protocol needs one."""
     judges: tuple[str, ...] = Field(min_length=1)
-    """Judges; the first one's reward trains."""
+    """Judges; the first one's reward trains. The others score the test split alone, unless a
+    recipe's `data.judge` names them."""
     learners: tuple[str, ...] = ()
     """Recipes; `base` is the untrained policy. `NAME:LABEL` is a recipe once more, e.g. at another
     rate: `recipe_sets` has its settings under that name, laid over those of the recipe."""
+    policies: tuple[str, ...] = ()
+    """Models that are not trained, by any name that `build` takes for a model: each answers the
+    cells' test questions in the policy's place, judged alike, and has a row beside the learners."""
     after: dict[str, str | None] = Field(default_factory=dict)
     """Learners that start from another learner's checkpoint in place of the policy's weights, e.g.
     `{"swift:warm": refit}`: both must be in `learners`, the other one first; with sizes it is the
@@ -156,6 +162,14 @@ class ExperimentSpec(FrozenModel):
     reference: str | None = None
     """What it reproduces."""
 
+    @field_validator("policies")
+    @classmethod
+    def _check_policies(cls, policies: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name in policies if policies.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"found {twice} twice; expected each model once")
+        return policies
+
     @field_validator("pooled")
     @classmethod
     def _check_pooled(cls, pooled: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -183,16 +197,28 @@ class ExperimentSpec(FrozenModel):
                 )
         return self
 
+    def scored_split(self, judge: str) -> str | None:
+        """Return the split of a log that a judge scores: `test`, which tables show, for one whose
+        scores train nothing; None, all of it, for the first one and those of `data.judge`."""
+        of_some = [each.recipe_sets for each in (*self.per_task.values(), *self.per_cell)]
+        all_sets = [sets for each in (self.recipe_sets, *of_some) for sets in each.values()]
+        named = {sets.get("data.judge") for sets in all_sets}
+        return None if judge == self.judges[0] or judge in named else "test"
+
     def start_of(self, learner: str) -> tuple[str, ...]:
-        """Return the learners that are trained before this one starts, the last one first."""
+        """Return the learners that are trained before this one starts (`after`), nearest first;
+        empty if it starts from the policy's weights."""
         learners: list[str] = []
         while (other := self.after.get(learner)) is not None:
             learners.append(learner := other)
         return tuple(learners)
 
     def sets_of(self, learner: str) -> dict[str, Any]:
-        """Return the `--set` of train for one learner: for all learners, for its recipe, for it
-        with its label, and for it as a pooled one, in rising priority."""
+        """Return the `--set` of train for one learner, as dotted keys with their values.
+
+        Those for `all`, for its recipe, for it with its label, and for it as a pooled one are
+        combined; later ones override earlier ones.
+        """
         alone = learner.removeprefix(POOLED)
         names = dict.fromkeys(("all", recipe_of(learner), alone, learner))
         return {
@@ -200,8 +226,12 @@ class ExperimentSpec(FrozenModel):
         }
 
     def for_cell(self, **cell: Any) -> Self:
-        """Return the experiment with the settings of one cell (task, mode, protocol, turns,
-        seed)."""
+        """Return a copy of the experiment with the settings of one cell, given as task, mode,
+        protocol, turns and seed.
+
+        Settings of its task (`per_task`) are laid over the experiment's, then those of each
+        matching `per_cell` in order; `sets` and `recipe_sets` are combined key by key.
+        """
         own = self.per_task.get(cell["task"])
         layers = [own] if own else []
         layers += [settings for settings in self.per_cell if settings.match.matches_cell(cell)]

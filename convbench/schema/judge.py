@@ -232,8 +232,8 @@ class JudgeSpec(FrozenModel):
 
     @property
     def headline_metric(self) -> str:
-        """Return the metric that stands for the judge: `overall` if it has one, else the
-        reward's."""
+        """Return the metric that stands for the judge: `overall` if it has one or has no metrics,
+        else the reward's."""
         return OVERALL if not self.metrics or OVERALL in self.score_names else self.reward.metric
 
     @property
@@ -243,8 +243,8 @@ class JudgeSpec(FrozenModel):
         return {**{metric.name: metric.label for metric in self.metrics}, **overall}
 
     def score_limits(self, name: str) -> tuple[float, float]:
-        """Return (smallest, largest) score of a metric, or the judge's limits if it has none of its
-        own."""
+        """Return (smallest, largest) score of a metric; the judge's own limits if the metric sets
+        none or is unknown."""
         for metric in self.metrics:
             if metric.name == name:
                 return (
@@ -254,8 +254,12 @@ class JudgeSpec(FrozenModel):
         return self.lowest, self.highest
 
     def with_overall(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """Return a verdict's scores, with `overall` added if weights define it: the weighted mean
-        of the scores present, each metric's range stretched to the judge's."""
+        """Return a copy of a verdict's scores, with `overall` added if weights define it; unchanged
+        if no score has a weight.
+
+        `overall` is the weighted mean of the scores present, each metric's range stretched to the
+        judge's.
+        """
         counted = [m for m in self.metrics if m.weight is not None and m.name in scores]
         if not counted:
             return dict(scores)

@@ -37,7 +37,8 @@ class JudgeKindInfo:
 
     @property
     def version(self) -> int | None:
-        """Return the version that is raised whenever scores of this kind may change, or None."""
+        """Return the version that is raised whenever scores of this kind may change, or None if the
+        kind has no module `graded_in`."""
         return import_module(self.graded_in).VERSION if self.graded_in else None
 
     @property
@@ -59,8 +60,8 @@ class JudgeKindInfo:
 
     @property
     def score(self) -> Callable[..., Any]:
-        """Return the function from a `Case` and the tools to its verdict: a failed one if there is
-        no score. Errors that end the run (wrong key, spent budget) pass through."""
+        """Return the async function from a `Case` and the tools to its verdict: a failed one if
+        there is no score. Errors that end the run (wrong key, spent budget) pass through."""
         function: Callable[..., Any] = import_module(self.module).score
         return function
 

@@ -219,7 +219,7 @@ class ProtocolSpec(FrozenModel):
         raise AssertionError
 
     def all_steps(self) -> list[Step]:
-        """Return every step once, those of loops included."""
+        """Return every step once, in order, those of loops included."""
         return [
             step
             for item in self.steps

@@ -90,18 +90,25 @@ class Reasoning(FrozenModel):
 
     @property
     def has_thought(self) -> bool:
-        """Return whether anything was thought; an empty block does not count."""
+        """Return whether anything was thought: there is text other than white space, a provider's
+        block (even an empty one), or a number of tokens above 0."""
         return bool(self.text.strip() or self.blocks or self.tokens)
 
     @property
     def raw(self) -> str:
-        """Return the text that was cut out before the reply's, with its tags."""
+        """Return the text that was cut out before the reply's, with the text of its tags (`frame`);
+        without tags the reasoning's text alone."""
         before, after = self.frame or ("", "")
         return before + self.text + after
 
 
 def check_extra_body(body: dict[str, Any]) -> dict[str, Any]:
-    """Return these further fields of a request if they may be sent. Raises ValueError if not."""
+    """Return these further fields of a request, unchanged, if they may be sent.
+
+    Raise ValueError for a field that another setting fills, a key that holds credentials or an
+    address, more than BODY_DEPTH levels or BODY_BYTES bytes, or `chat_template_kwargs` that is no
+    mapping.
+    """
     kwargs = body.get("chat_template_kwargs", {})
     if not isinstance(kwargs, dict):
         raise ValueError(

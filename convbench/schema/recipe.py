@@ -393,5 +393,5 @@ class LaunchSpec(FrozenModel):
 
     @property
     def process_count(self) -> int:
-        """Return the number of processes on all machines together."""
+        """Return the number of processes on all machines together; 1 without a launcher."""
         return int(self.accelerate["num_processes"]) if self.accelerate else 1

@@ -37,7 +37,8 @@ RULES: Mapping[Regime, RegimeRules] = {
 
 
 def reply_limit(max_tokens: int | None, regime: Regime | None) -> int | None:
-    """Return the limit of one reply: the given one, else the regime's; None leaves the default."""
+    """Return the limit of one reply in tokens: the given one, else the regime's (`clean` if None);
+    None leaves the model configuration's default."""
     return max_tokens or RULES[regime or "clean"].max_tokens
 
 
@@ -102,7 +103,7 @@ class Devices(FrozenModel):
         return self
 
     def for_role(self, role: str) -> tuple[int, ...] | None:
-        """Return the devices of a role, or None if it has none set."""
+        """Return the device numbers of a role: an empty tuple is the CPU, None is any device."""
         devices: tuple[int, ...] | None = getattr(self, role)
         return devices
 
@@ -165,7 +166,11 @@ class ModelConfig(FrozenModel):
 
     @property
     def template_options(self) -> dict[str, Any]:
-        """Return the options that its chat template is rendered with, besides the messages."""
+        """Return the options that its chat template is rendered with, besides the messages.
+
+        They are the `chat_template_kwargs` of its requests that a template sees, and
+        `reasoning_effort` if it is set.
+        """
         kwargs = self.extra_body.get("chat_template_kwargs")
         options = {k: v for k, v in kwargs.items() if k not in RENDERING} if kwargs else {}
         effort = self.sampling.reasoning_effort
@@ -249,16 +254,21 @@ class RunManifest(FrozenModel):
         return self.cast[self.protocol.policy]
 
     def temperature_of(self, sample: int) -> float:
-        """Return the temperature of this sample."""
+        """Return the temperature of this sample (from 0): its own, or the only one that the run
+        has."""
         return self.temperatures[sample if len(self.temperatures) > 1 else 0]
 
     def samples_of(self, split: Split) -> int:
-        """Return the number of conversations of a question of this split."""
+        """Return the number of conversations of a question of this split: the run's samples, or the
+        task's maximum for the split if that is smaller."""
         return min(self.samples, self.task.sample.each.get(split, self.samples))
 
     def planned_count(self, questions: Mapping[Split, int]) -> int:
         """Return the number of conversations that the run is to have for so many questions of each
-        split; 0 for an import, whose number is not planned."""
+        split; splits that it does not build count 0.
+
+        It is 0 for an import, whose number is not planned.
+        """
         splits = (split for split in questions if self.split in ("all", split))
         return (
             0 if self.kind == "import" else sum(self.samples_of(s) * questions[s] for s in splits)

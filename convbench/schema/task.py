@@ -46,12 +46,12 @@ class Example(FrozenModel):
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """Return the options' letters."""
+        """Return the options' letters in the order they are shown; empty without options."""
         return tuple(choice.label for choice in self.choices)
 
     @property
     def options(self) -> dict[str, str]:
-        """Return the options' texts by letter."""
+        """Return the options' texts by letter, in the order shown; empty without options."""
         return {choice.label: choice.text for choice in self.choices}
 
 

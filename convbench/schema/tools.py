@@ -114,7 +114,11 @@ class Tool(FrozenModel):
         return self
 
     def parse_call(self, text: str) -> dict[str, str] | None:
-        """Return the arguments of a reply that calls it in words, or None if it does not."""
+        """Return the arguments by name, as text, of a reply that is a call of the tool in words;
+        None if it is not, or the tool is not called in words.
+
+        White space around the reply is ignored. An argument has 1 to 200 characters in one line.
+        """
         if self.words is None:
             return None
         pieces = PARAMETER.split(self.words)
@@ -127,7 +131,8 @@ class Tool(FrozenModel):
 
     @property
     def wire(self) -> dict[str, Any]:
-        """Return the tool as the chat API and chat templates take it."""
+        """Return the tool as the chat API and chat templates take it: `{type: "function", function:
+        {name, description, parameters}}`."""
         function = {"name": self.name, "description": self.about, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
@@ -157,7 +162,8 @@ class ToolCall(FrozenModel):
 
     @property
     def wire(self) -> dict[str, Any]:
-        """Return the call as the chat API writes it."""
+        """Return the call as the chat API writes it: `{id, type: "function", function: {name,
+        arguments}}`, arguments as JSON text."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 

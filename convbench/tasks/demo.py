@@ -8,6 +8,9 @@ from typing import Any
 
 
 def rows(*, seed: int) -> list[dict[str, Any]]:
-    """Return the rows. They are fixed; `seed` has no effect."""
+    """Return the 40 rows, each with id, question, choices (`text` and `label` lists) and answerKey.
+
+    They are fixed; `seed` has no effect.
+    """
     text = resources.files("convbench.tasks").joinpath("demo.jsonl").read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]

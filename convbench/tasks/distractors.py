@@ -27,9 +27,13 @@ _STEPS, _SMALL = 30, 1e-6
 
 
 def rank_features(values: np.ndarray) -> np.ndarray:
-    """Return features of the first row among all rows, by column: its rank from the middle, and how
-    much more often than by chance it is the largest, and the smallest. (rows, columns) become 3 x
-    columns."""
+    """Return features of the first row among all rows, as one array of 3 x columns values for an
+    input of (rows, columns).
+
+    First each column's rank of the row from the middle (-0.5 to 0.5), then by how much its chance
+    to be the largest exceeds that of any row, then the same for the smallest. Needs at least two
+    rows.
+    """
     own, count = values[0], len(values)
     below, equal = (values < own).sum(0), (values == own).sum(0)
     position = (below + (equal - 1) / 2) / (count - 1) - 0.5
@@ -39,34 +43,48 @@ def rank_features(values: np.ndarray) -> np.ndarray:
 
 
 def distance_features(values: np.ndarray) -> np.ndarray:
-    """Return the distance of the first row from the mean of all rows, and how much it exceeds the
-    mean distance, scaled by column. (rows, columns) become 2 x columns."""
+    """Return features of the first row, as one array of 2 x columns values for an input of (rows,
+    columns).
+
+    First each column's difference of the row from the mean of all rows, then by how much its
+    absolute value exceeds the mean absolute difference; both in units of a quarter of the column's
+    mean absolute value.
+    """
     away = (values - values.mean(0)) / (np.abs(values).mean(0) / 4 + 1e-9)
     return np.concatenate([away[0], np.abs(away[0]) - np.abs(away).mean(0)])
 
 
 def kind_features(kinds: np.ndarray, count: int) -> np.ndarray:
-    """Return for each kind whether the first row is of it, minus the share of all rows that are.
-    (rows, columns) of kinds from 0 to `count` - 1 become count x columns."""
+    """Return for each column and kind whether the first row is of it (1 or 0), minus the share of
+    all rows that are.
+
+    (rows, columns) of kinds become one array of columns x count values, column by column. Kinds
+    from `count` - 1 on count as the last one.
+    """
     each = np.minimum(kinds, count - 1)[:, :, None] == np.arange(count)
     features: np.ndarray = (each[0] - each.mean(0)).ravel()
     return features
 
 
 def draw_sets(shown: np.ndarray, rng: Random, places: Sequence[str] = ()) -> list[int]:
-    """Return the set that each question takes, given the features of each set (questions, sets,
-    features)."""
+    """Return the index of the set that each question takes, drawn with the chances of
+    `balanced_chances`.
+
+    `shown` holds the features of each set, (questions, sets, features), `places` each question's
+    group. `rng` is advanced.
+    """
     chances = balanced_chances(shown, places)
     return [rng.choices(range(len(row)), list(row))[0] for row in chances]
 
 
 def balanced_chances(shown: np.ndarray, places: Sequence[str] = ()) -> np.ndarray:
-    """Return the chances (questions, sets) that balance all questions, and those of each group.
+    """Return the chances (questions, sets), which sum to 1 in each row, that balance the features
+    over all questions and over those of each group.
 
-    A rule over all and one for each group are fitted in turn, each given the other. With a rule
-    over all alone, right options elsewhere would have too seldom what those of one group have too
-    often, and a learner elsewhere would see them, reversed. With rules for groups alone, each of
-    too few questions to be balanced, a lean that all groups share would stay.
+    A rule over all and one for each group are fitted in turn, each given the other. With the rule
+    over all alone, right options outside a group would too seldom have what those of the group have
+    too often, and a learner would see it reversed. With rules for groups alone, each with too few
+    questions to be balanced, a bias that all groups share would stay.
     """
     members = [np.array([name == group for name in places]) for group in dict.fromkeys(places)]
     own, size = np.zeros(shown.shape[:2]), shown.shape[2]

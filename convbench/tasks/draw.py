@@ -30,13 +30,16 @@ PART = 4096
 
 
 def rank_key(seed: int, purpose: str, key: str) -> bytes:
-    """Return the sort key of a seeded order that depends on no library and no machine."""
+    """Return the sort key of a seeded order, 32 bytes of SHA-256, which depends on no library and
+    no machine."""
     return hashlib.sha256(f"{seed}/{purpose}/{key}".encode()).digest()
 
 
 def seeded_order(seed: int, purpose: str, numbers: Sequence[int], names: NameNumbers) -> array[int]:
-    """Return numbers of names in the order of the names' ranks. Ranks are computed in parts, so
-    that memory holds only the numbers."""
+    """Return the numbers in the order of their names' `rank_key`, as an array.
+
+    Keys are computed in parts, so that memory holds only the numbers.
+    """
     parts = [array("i") for _ in range(1 + len(numbers) // PART)]
     for number in numbers:
         first = int.from_bytes(rank_key(seed, purpose, names[number])[:4], "big")
@@ -54,7 +57,8 @@ def count_splits(splits: Iterable[Split]) -> dict[Split, int]:
 
 
 def format_counts(count: Mapping[Split, int]) -> str:
-    """Return counts as a line: `400 train, 100 test`."""
+    """Return counts as a line like `400 train, 100 test`; splits without questions are left out,
+    and it is `none` without any."""
     return ", ".join(f"{count[split]} {split}" for split in ORDER if count.get(split)) or "none"
 
 
@@ -91,16 +95,23 @@ def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test
 
 
 def question_words(item: TaskQuestion | Example) -> str:
-    """Return the words of a question and its inputs, in lower case: equal for two questions if a
-    policy that knows one knows the other."""
+    """Return the words of a question and its inputs, in lower case and joined by spaces: equal for
+    two questions if a policy that knows one knows the other.
+
+    Inputs follow in the order of their names. A question without words is returned as it is.
+    """
     shown = [item.question, *(str(item.inputs[name]) for name in sorted(item.inputs))]
     words = " ".join(re.findall(r"\w+", " ".join(shown).casefold()))
     return item.question if words in ("", item.question) else words  # saves a copy in memory
 
 
 def split_sizes(task: TaskSpec, total: int, available: Mapping[Split, int]) -> dict[Split, int]:
-    """Return how many of `total` questions each split gets by the task's shares. A split without
-    rows gets none, and the others share its part."""
+    """Return how many of `total` questions each of the three splits gets by the task's shares; the
+    counts sum to `total`.
+
+    A split without rows in `available` gets none, and the others share its part. Train and
+    validation are rounded; the rest is test, or train if test has no share.
+    """
     shares: dict[Split, float] = {"train": task.sample.train, "validation": task.sample.validation}
     shares["test"] = max(0.0, 1 - sum(shares.values()))
     if not all(available.get(split) for split in ORDER):
@@ -120,11 +131,11 @@ def split_sizes(task: TaskSpec, total: int, available: Mapping[Split, int]) -> d
 def split_by_fraction(
     task: TaskSpec, pool: QuestionPool, chosen: Sequence[int], seed: int
 ) -> bytes:
-    """Split whole units: test first, then validation; the rest is train. Return the index in ORDER
-    of each chosen question's split.
+    """Return the index in ORDER of each chosen question's split, a byte each, after splitting whole
+    units: test first, then validation; the rest is train.
 
     A unit is a group with all groups that ask one of its questions. It goes to a split only if it
-    fits, so that sizes come out exact wherever some unit is small enough.
+    fits, so that sizes are exact wherever some unit is small enough.
     """
     unit = split_units(pool, chosen)
     members = array("i", [0]) * len(unit)
@@ -142,8 +153,11 @@ def split_by_fraction(
 
 
 def split_units(pool: QuestionPool, chosen: Sequence[int]) -> array[int]:
-    """Return the unit of each group: the first by name of the groups that are linked by questions
-    with the same words, directly or through others."""
+    """Return the unit of each group, by group number: the number of the first group by name among
+    those linked by questions with the same words, directly or through others.
+
+    Only links of chosen questions count; a group without one is a unit of its own.
+    """
     unit = array("i", range(len(pool.groups)))
 
     def find_head(group: int) -> int:
@@ -234,11 +248,12 @@ HELD_OUT_REASON = "also asked in the source's held-out rows"
 def choose_questions(
     task: TaskSpec, pool: QuestionPool, seed: int, rejected: Counter[str] | None = None
 ) -> tuple[Sequence[int], bytes]:
-    """Return the numbers of the drawn questions in the seeded order, and the index in ORDER of each
-    one's split.
+    """Return (numbers of the drawn questions in the seeded order, index in ORDER of each one's
+    split, a byte each).
 
-    Questions left out because of their split are counted in `rejected`. Raises DataError if there
-    are fewer questions than `sample.count`, in all or of an official split.
+    Questions left out because a split held out more asks them too are counted in `rejected`, which
+    is changed. Raise DataError if there are fewer questions than `sample.count`, in all or of an
+    official split, or for an unknown split.
     """
     has_splits = source_has_splits(task, pool)
     official = has_splits and task.sample.split == "official"
@@ -256,10 +271,10 @@ def choose_questions(
 
 def source_has_splits(task: TaskSpec, pool: QuestionPool) -> bool:
     """Return whether the source's own splits are used; else questions are split by fractions.
-    Raises DataError for an unknown split.
 
-    With `official`, fractions are used if all rows are of one split, as in a local copy of one
-    file.
+    With `official`, fractions are used if some row names no split or all rows are of one, as in a
+    local copy of one file. Raise DataError, unless fractions are used, for a row with an unknown
+    split, or with `rows` for one that names none.
     """
     how = task.sample.split
     if how == "fraction" or (how == "official" and pool.lacks_split):
@@ -325,6 +340,7 @@ def _draw_official(task: TaskSpec, ordered: array[int], split_of: Sequence[int])
 
 
 def example_of(task: TaskSpec, item: TaskQuestion, split: Split) -> Example:
+    """Return the question as an example of the task in this split."""
     return Example(
         example_id=item.key,
         task=task.name,

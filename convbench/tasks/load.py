@@ -49,11 +49,13 @@ class LoadResult:
 
 
 def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> LoadResult:
-    """Return the drawn examples of a task.
+    """Return the drawn examples of a task in the order of the draw, with the source's revision and
+    the counts of rows.
 
-    Rows are read twice unless a function makes them: once for what the draw depends on, once for
-    the drawn questions, so that memory holds no more than these. Writes nothing. Raises HubError or
-    DataError in one line that says what to do.
+    Rows are read twice unless a function makes them, so that memory holds only the drawn questions.
+    Nothing is written but temporary files and caches. `downloaded` limits functions to those that
+    convbench ships for specs. Raise HubError, DataError or SpecError in one line that says what to
+    do.
     """
     try:
         with limit_address_space(MEMORY_BYTES):

@@ -30,10 +30,11 @@ class TaskQuestion:
 
 
 def make_question(task: TaskSpec, row: Mapping[str, Any]) -> TaskQuestion | str:
-    """Return the row's question, or the reason why it makes none: `rows.where` excludes it, or its
-    options cannot be chosen among.
+    """Return the row's question, or the reason why it makes none, such as `left out by rows.where`,
+    `without an answer`, `with two equal options`.
 
-    Raises DataError if the row lacks the fields that the task names.
+    Options get the labels A, B, C and so on. Raise DataError if the row lacks the fields that the
+    task names, if the question is empty, or if the answer is none of the options.
     """
     rows = task.rows
     if rows.where is not None and not _row_value(task, "where", rows.where, row):

@@ -37,7 +37,8 @@ MOST_POWER = 20
 
 
 def rows(*, seed: int) -> list[dict[str, Any]]:
-    """Return the rows. They come from a fixed seed; `seed` has no effect."""
+    """Return the 60 rows, each with id, question, choices (`label` and `text` lists), answer (a
+    label) and prices (pence by good). They come from a fixed seed; `seed` has no effect."""
     rng = random.Random("market")
     return [_make_row(rng, number) for number in range(ROWS)]
 
@@ -83,7 +84,10 @@ def _payable_amounts(drawn: list[int], spare: list[int], right: int) -> list[int
 
 
 def lookup(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """Return the price of one good in today's list. Raises KeyError for any other."""
+    """Return the price of the good `arguments["item"]` in today's list, as `GOOD: N pence`.
+
+    Raise KeyError for a good that is not in the list.
+    """
     name = str(arguments["item"]).strip().lower()
     prices = fields["prices"]
     if name not in prices:
@@ -102,8 +106,13 @@ _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
 
 
 def calculate(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """Return the exact value of an expression of numbers, + - * / // % ** and brackets. Raises
-    ValueError for any other expression."""
+    """Return the value of `arguments["expression"]`, as text: exact if it is a whole number, else
+    with ten significant digits.
+
+    It may have numbers, + - * / // % ** and brackets. Raise ValueError for any other expression,
+    one of more than 200 characters, or a number of more than 30 digits, SyntaxError for bad syntax,
+    ZeroDivisionError for a division by 0.
+    """
     text = str(arguments["expression"])
     if len(text) > 200:
         raise ValueError(f"found {len(text)} characters; expected at most 200")

@@ -39,10 +39,11 @@ def cached_questions(
     make: Callable[[], Iterable[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Return the questions that `make` generates from rows and a seed, from the cache if it has
-    them.
+    them; new ones are written to it.
 
-    They are generated again with another version of the modules and packages of ours that generate
-    them, or of the distributions (`packages`) that these use.
+    They are generated again with another version of Python, of `modules` (compared by their code)
+    or of the distributions `packages`. Rows that JSON cannot hold are not cached. A failure of the
+    cache is ignored.
     """
     try:
         mark = _cache_key(modules, packages, rows, seed)

@@ -9,8 +9,12 @@ from convbench.schema import fingerprint
 
 
 def passages(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield one row a passage: id, title, context, split and `questions`, each with its question,
-    its first gold answer and all of them. Rows without an answer (SQuAD 2.0) are rejected."""
+    """Yield one row for each passage: id, title, context, split and `questions`, each with
+    question, answer (the first gold answer) and answers (all of them).
+
+    A row without an answer (SQuAD 2.0) yields `{"reject": REASON}` at its place; the passages
+    follow at the end, in the order of their first rows. `seed` has no effect.
+    """
     del seed  # every passage is yielded, in the order of the rows
     by_context: dict[str, dict[str, Any]] = {}
     for row in rows:

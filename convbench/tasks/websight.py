@@ -16,8 +16,12 @@ FIRST = 20_000
 def pages(
     rows: Iterable[Mapping[str, Any]], *, seed: int, first: int = FIRST
 ) -> Iterator[dict[str, Any]]:
-    """Yield one row a page: id, idea, page and split; the first half of `first` is train. Rows
-    without an idea or a page are rejected."""
+    """Yield one row for each page: id, idea, page and split; the first half of `first` is train,
+    the rest test.
+
+    A row without an idea or a page yields `{"reject": REASON}` in its place. Rows after `first` are
+    not read. `seed` has no effect.
+    """
     del seed  # the split is the rows' order
     for number, row in enumerate(islice(rows, first)):
         idea, page = (str(row.get(name) or "").strip() for name in ("llm_generated_idea", "text"))
