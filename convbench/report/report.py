@@ -115,16 +115,10 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     RunError if the options choose a judge, a baseline or tables that the document does not have, or
     name an unknown policy in `against`.
     """
-    for flag, value in {
-        f"--judge {options.judge}": options.judge,
-        f"--baseline {options.baseline}": options.baseline,
-        "--gold": options.gold,
-        "--verdict": options.verdict,
-        "--pairwise": options.pairwise,
-    }.items():
-        if value:
+    for name in ("judge", "baseline", "gold", "verdict", "pairwise"):
+        if getattr(options, name):
             raise RunError(
-                f"{flag}: found an experiment's folder, whose document covers every "
+                f"--{name}: found an experiment's folder, whose document covers every "
                 "judge and policy; name its run folders to choose"
             )
     experiment = read_experiment(root, options.split)

@@ -386,7 +386,8 @@ def decide_policy(
     """
     spec = judge_spec((base, policy), judge)
     metric = spec.headline_metric if spec is not None else "overall"
-    gain = _judge_gain(base, policy, judge, metric)
+    own_scores = list(_score_pairs(base, policy, judge, metric))
+    gain = estimate_mean((group, b - a) for group, _, a, b in own_scores)
     truths: list[TruthMeasure] = []
     gold = {p.name: gold_for(p, judge) for p in (base, policy)}
     check = None
@@ -419,12 +420,8 @@ def decide_policy(
             poor[other] = whys
             continue
         head = theirs.headline_metric if theirs is not None else "overall"
-        entry = second_opinion(
-            other,
-            _score_pairs(base, policy, judge, metric),
-            _score_pairs(base, policy, other, head),
-            style,
-        )
+        other_scores = _score_pairs(base, policy, other, head)
+        entry = second_opinion(other, own_scores, other_scores, style)
         truths += [] if entry is None else [entry]
     right = estimate_mean((row.group, b - a) for row, a, b in paired_values(base, policy, ACCURACY))
     if right is not None:
@@ -465,10 +462,6 @@ def judge_family(spec: JudgeSpec | None, judge: str) -> str:
         return spec.function.partition(":")[0]
     name = (spec.model or judge).rpartition("/")[2].lower()
     return name.lstrip("~").split("-")[0].rstrip("0123456789.") or name
-
-
-def _judge_gain(base: Policy, policy: Policy, judge: str, metric: str) -> Estimate | None:
-    return estimate_mean((g, b - a) for g, _, a, b in _score_pairs(base, policy, judge, metric))
 
 
 def _score_pairs(base: Policy, policy: Policy, judge: str, metric: str) -> Iterator[Scores]:
