@@ -128,12 +128,11 @@ class Job:
     def chat_of(self, run: Run) -> ChatTokens:
         """Return tokenizer and chat template of the model, with the tools of a run."""
         manifest = run.manifest
-        policy = manifest.cast.get(manifest.protocol.policy)
         return ChatTokens(
             load_tokenizer(self.model),
             reasoning=self.recipe.data.reasoning,
             options={
-                **(policy.template_options if policy else {}),
+                **manifest.policy_member.template_options,
                 **_template_tools(manifest.protocol),
             },
         )

@@ -252,11 +252,8 @@ def name_hash(name: str) -> bytes:
 
 
 def policy_of(run: Run) -> str:
-    """Return the model that spoke as the policy in a run; of a folder only its name, "" if the log
-    names no model."""
-    manifest = run.manifest
-    member = manifest.cast.get(manifest.protocol.policy)
-    model = member.model if member else ""
+    """Return the model that spoke as the policy in a run; of a folder only its name."""
+    model = run.manifest.policy_member.model
     kind, colon, path = model.rpartition(":")
     return f"{kind}{colon}{Path(path).name}" if Path(path).is_absolute() else model
 
