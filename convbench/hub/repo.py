@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import orjson
 
 from convbench.errors import HubError
-from convbench.hub.client import quiet_clients, translate_errors
+from convbench.hub.client import first_line, quiet_clients, translate_errors
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, HfApi
@@ -100,16 +100,23 @@ def _refuse_public(what: str, kind: str, is_private: bool | None) -> None:
 def check_upload(
     repo: str, folder: Path, *, private: bool = False, mark: str = "run/run.json"
 ) -> None:
-    """Raise HubError if `upload_folder` would refuse the dataset repository as it is now; else
-    return None. Nothing is written.
+    """Raise HubError if `upload_folder` would be refused, as the dataset repository and the
+    folder's card are now; else return None. Nothing is written.
 
     A repository that does not exist passes: whether it may be created shows when it is.
     """
     what = f"dataset {repo}"
     with quiet_clients(), translate_errors(what, writing=True):
-        from huggingface_hub import HfApi
+        from huggingface_hub import HfApi, get_session
+        from huggingface_hub.utils import hf_raise_for_status
 
         api = HfApi()
+        card = {"content": (folder / "README.md").read_text("utf-8"), "repoType": "dataset"}
+        reply = get_session().post(f"{api.endpoint}/api/validate-yaml", json=card)
+        if reply.status_code == 400:
+            problem = first_line(reply.json()["errors"][0]["message"])
+            raise HubError(f"{what}: the Hub refuses its card: {problem}")
+        hf_raise_for_status(reply)
         files = _repo_files(api, repo, "dataset")
         if files is not None:
             _check_owner(api, repo, "dataset", files, folder, mark)

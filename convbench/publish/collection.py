@@ -84,9 +84,10 @@ def plan_sets(options: PublishOptions) -> PublishedExperiment:
     root, prefix = options.experiment, options.prefix or ""
     namespace, slash, start = prefix.partition("/")
     if not namespace or not slash or "/" in start:
+        typed = f"--prefix {prefix}".strip()
         raise UsageError(
-            f"{f'--prefix {prefix}'.strip()}: found no namespace of the Hub; expected OWNER/ (me/), or OWNER/ "
-            "and how the names begin (me/study-)"
+            f"{typed}: found no namespace of the Hub; expected OWNER/ (me/), or OWNER/ and how the "
+            "names begin (me/study-)"
         )
     if not is_experiment(root):
         what = "a run" if (root / "run.json").exists() else "no experiment"
@@ -168,6 +169,8 @@ def publish_experiment(
         if options.dry_run:
             replace_folder(staging, target)
             result.folder = target
+            for each in result.sets:
+                each.written.folder = target / _repo_name(each.repo)
             return result
         _check_hub(result, staging, options)
         try:

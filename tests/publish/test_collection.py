@@ -205,6 +205,12 @@ def test_everything_is_private_on_request(root: Path, hub: Client) -> None:
     assert "found a public collection" in hub(send, root, "alice/four-", private=True)["stopped"]
 
 
+def uploads(hub: Client) -> list[str]:
+    """What was sent to be written."""
+    return [entry.path for entry in hub.hub.log
+            if entry.method == "POST" and entry.path != "/api/validate-yaml"]  # fmt: skip
+
+
 def spoil(root: Path, how: str) -> None:
     """Make the experiment's last run one that may not be published."""
     path = root / CELLS[2]
@@ -238,7 +244,7 @@ def test_what_may_not_be_published_is_found_before_the_first_upload(
     spoil(root, how)
     with pytest.raises(RunError, match=rf"study: {CELLS[2]}: .*{words}"):
         hub(send, root, "alice/six-")
-    assert not any(entry.method == "POST" for entry in hub.hub.log)
+    assert not uploads(hub)
     assert not list(root.glob(".publish-*"))
 
 
@@ -252,13 +258,25 @@ def test_names_that_are_not_ours_are_refused_before_the_first_upload(
     hub.hub.add_repo("alice/seven-arc-thinking-seed1", {"data.csv": b"a\n1\n", "b.csv": b"b\n"})
     with pytest.raises(HubError, match=words):
         hub(send, root, prefix)
-    assert not any(entry.method == "POST" for entry in hub.hub.log)
+    assert not uploads(hub)
+
+
+def test_a_licence_that_the_hub_does_not_know_is_said_before_the_first_upload(
+    root: Path, hub: Client
+) -> None:
+    task = manifest().task.model_copy(update={"licence": Licence(id="made-up-2.0")})
+    shutil.rmtree(root / CELLS[2])
+    write_cell(root, 2, CELLS[2], task=task)
+    words = 'alice/nine-arc-thinking-seed1: the Hub refuses its card: "license" must be one of'
+    with pytest.raises(HubError, match=words):
+        hub(send, root, "alice/nine-")
+    assert not uploads(hub)
 
 
 def test_no_token_is_said_before_the_first_upload(root: Path, hub: Client) -> None:
     with pytest.raises(HubError, match="HF_TOKEN"):
         hub(send, root, token=None)
-    assert not any(entry.method == "POST" for entry in hub.hub.log)
+    assert not uploads(hub)
 
 
 def test_a_judge_is_chosen_for_all(root: Path) -> None:
