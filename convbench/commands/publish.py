@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from convbench.commands._command import INTERRUPTED, Answer, Command, RunContext
-from convbench.commands._output import err, path_text, print_fact, print_line, quoted
+from convbench.commands._output import err, path_text, print_fact, print_line, quoted, shell_path
 from convbench.errors import RunError
 from convbench.options.publish import PublishOptions
 from convbench.terminal import ask_to_continue
@@ -112,7 +112,10 @@ def _run_experiment(options: PublishOptions, context: RunContext) -> PublishAnsw
         for text in each.written.notes:
             context.add_note(f"{each.run.path.name}: {text}")
     for name, why in done.left_out.items():
-        context.add_note(f"{name} is not published: {why}")
+        context.add_note(
+            f"{name} is not published: {why}; check its terms, then publish it alone: "
+            f"convbench publish OWNER/NAME --run {shell_path(done.root / name)}"
+        )
     if options.dry_run:
         context.add_next(context.as_typed("--dry-run"))
     elif done.stopped is None:

@@ -103,8 +103,7 @@ def plan_sets(options: PublishOptions) -> PublishedExperiment:
     for name in dict.fromkeys([*(step.partition("/")[0] for step in plan.steps), *folders]):
         run = Run.open(folders[name]) if name in folders else None
         if run is not None and run.manifest.task.licence.id == UNKNOWN:
-            task = run.manifest.task.name
-            result.left_out[name] = f"the licence of {task} is unknown (task.licence.id)"
+            result.left_out[name] = f"the licence of {run.manifest.task.name} is unknown"
         elif run is None or (reason := _why_unfinished(run, plan, ends)):
             problems.append(f"{name}: {reason if run else 'it is not built yet'}")
         else:
@@ -163,6 +162,8 @@ def publish_experiment(
     target = options.folder or result.root / "publish"
     if options.dry_run:
         refuse_foreign_folder(target, f"{_repo_name(result.repo)}/{MARK}")
+    else:
+        _refuse_foreign_namespace(result.repo)
     with make_workspace(target.parent if options.dry_run else result.root, ".publish-") as space:
         staging = space / "sets"
         _write_folders(result, staging, options, tell)
@@ -172,7 +173,9 @@ def publish_experiment(
             for each in result.sets:
                 each.written.folder = target / _repo_name(each.repo)
             return result
-        _check_hub(result, staging, options)
+        for each in result.sets:
+            check_upload(each.repo, staging / _repo_name(each.repo), private=private)
+        check_upload(result.repo, staging / _repo_name(result.repo), private=private, mark=MARK)
         try:
             _upload_folders(result, staging, private, tell)
         except (ConvbenchError, KeyboardInterrupt) as error:
@@ -214,18 +217,14 @@ def _write_folders(
     refuse_secrets(folder)
 
 
-def _check_hub(result: PublishedExperiment, staging: Path, options: PublishOptions) -> None:
-    """Raise HubError for a namespace that is not the user's, and a repository that is taken."""
-    namespace, own = result.repo.partition("/")[0], own_namespaces()
+def _refuse_foreign_namespace(repo: str) -> None:
+    """Raise HubError unless the repository's namespace is one of this token's user."""
+    namespace, own = repo.partition("/")[0], own_namespaces()
     if namespace not in own:
         raise HubError(
-            f"--prefix {options.prefix}: found {namespace}, which is no namespace of this token; "
-            f"expected one of: {', '.join(own)}"
+            f"--prefix {namespace}/: found no namespace of this token's user; expected one of: "
+            f"{', '.join(own)}"
         )
-    private = bool(options.private)
-    for each in result.sets:
-        check_upload(each.repo, staging / _repo_name(each.repo), private=private)
-    check_upload(result.repo, staging / _repo_name(result.repo), private=private, mark=MARK)
 
 
 def _upload_folders(
