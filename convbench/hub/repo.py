@@ -108,7 +108,7 @@ def check_upload(
     what = f"dataset {repo}"
     with quiet_clients(), translate_errors(what, writing=True):
         from huggingface_hub import HfApi, get_session
-        from huggingface_hub.utils import hf_raise_for_status
+        from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
         api = HfApi()
         card = {"content": (folder / "README.md").read_text("utf-8"), "repoType": "dataset"}

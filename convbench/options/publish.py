@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar
 from convbench.options.declare import Opt
 from convbench.options.shared import RunDir
 
-Repo = Annotated[str | None, Opt("OWNER/NAME on the Hub.", metavar="REPO_ID", argument=True)]
+REPO = Opt("OWNER/NAME on the Hub.", metavar="REPO_ID", argument=True)
+Repo = Annotated[str, REPO]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class PublishOptions:
         "convbench publish --experiment runs/experiments/paper --prefix me/ --dry-run",
     )
 
-    repo: Repo = None
+    repo: Annotated[str | None, REPO] = None
     run: RunDir = None
     checkpoint: Annotated[
         Path | None, Opt("Publish this checkpoint as a model, not the run.", metavar="DIR")

@@ -130,8 +130,9 @@ def test_the_card_s_query_gives_the_means_of_the_local_files(root: Path) -> None
 
     folder = publish_experiment(options(root, dry_run=True)).folder
     sql = query_of((root / "publish/study/README.md").read_text())
-    local = sql.replace("hf://datasets/alice", str(folder))
-    assert rounded(duckdb.sql(local).fetchall()) == EXPECTED
+    local = duckdb.sql(sql.replace("hf://datasets/alice", str(folder)))
+    assert local is not None
+    assert rounded(local.fetchall()) == EXPECTED
 
 
 def test_sets_card_and_collection_are_on_the_hub_and_a_second_call_changes_nothing(

@@ -83,7 +83,9 @@ async def add_item(ask: Ask) -> web.Response:
 
 def _visible(ask: Ask) -> Collection:
     """The path's collection. Raises HubError (404) where there is none that may be seen."""
-    collection = ask.store.collections.get(f"{ask.match['namespace']}/{ask.match['name']}")
+    collection: Collection | None = ask.store.collections.get(
+        f"{ask.match['namespace']}/{ask.match['name']}"
+    )
     if collection is not None and collection.private:
         ask.may_write(collection.namespace)
     if collection is None:
