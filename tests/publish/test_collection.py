@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import convbench
 from convbench.errors import ConvbenchError, HubError, RunError
 from convbench.hub import repo as hub_repo
 from convbench.options.publish import PublishOptions
@@ -121,8 +122,8 @@ def test_a_dry_run_writes_a_folder_for_each_repository(root: Path) -> None:
     assert "| arc | standard | reasoning | 3 | 0 | 5 | 2 | 10 | `rules` | 0.5500 " in card
     assert not list(root.glob(".publish-*"))
     assert not list(root.glob("*/published.json"))
-    again = publish_experiment(options(root, dry_run=True))  # in place of the earlier one
-    assert (again.folder, (root / "publish/study/README.md").read_text()) == (done.folder, card)
+    again = convbench.publish(experiment=str(root), prefix="alice/", dry_run=True)
+    assert (again, (root / "publish/study/README.md").read_text()) == (done.folder, card)
 
 
 def test_the_card_s_query_gives_the_means_of_the_local_files(root: Path) -> None:
