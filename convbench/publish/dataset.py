@@ -114,6 +114,8 @@ class DatasetFolder:
     """Rows by config and split."""
     judge: str | None
     """The judge whose reward is the column `reward`."""
+    figures: CardFigures
+    """The numbers of its card."""
     left_out: int = 0
     """Number of conversations left out because they contain hidden text."""
     notes: list[str] = field(default_factory=list)
@@ -152,7 +154,8 @@ def write_dataset_folder(
     refuse_secrets(folder)
     about = {"repo": repo, "judge": judge, "version": __version__}
     seal_folder(folder, "set", names_in(folder), about)
-    return DatasetFolder(folder, rows, judge, len(without), _dataset_notes(run, numbers, judge))
+    notes = _dataset_notes(run, numbers, judge)
+    return DatasetFolder(folder, rows, judge, numbers, len(without), notes)
 
 
 def write_dataset(
