@@ -139,8 +139,11 @@ class Job:
 
     @cached_property
     def other_chats(self) -> dict[str, tuple[ChatTokens, RecordedProbs | None]]:
-        """(Chat, recorded log-probabilities or None) of each run after the first, by its id; empty
-        for a single run."""
+        """Return (chat, recorded log-probabilities) of each run after the first, by its id.
+
+        The second is None for every run if the objective does not use recorded log-probabilities,
+        whether or not the run has any. Empty for a single run.
+        """
         return {
             run.manifest.id: (self.chat_of(run), recorded_for(self, run)) for run in self.runs[1:]
         }

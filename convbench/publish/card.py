@@ -411,10 +411,10 @@ def _add_costs(conversations: float | None, judging: float | None) -> float | No
 
 
 def model_terms(model: str) -> str:
-    """Return the address of a model's terms, by a provider's word in its reference.
+    """Return the address of a model's terms, by a provider's word anywhere in its reference.
 
-    It is `-` for no model, a script or a rule, and "see the model's own card" for an unknown
-    provider.
+    Without such a word it is `-` for no model, an imported one, a script or a rule, else "see the
+    model's own card". The word goes first: `script:llama.yaml` gives Llama's terms.
     """
     for word, address in TERMS.items():
         if word in model.lower():

@@ -83,11 +83,12 @@ def record_upload(run: Run, uploaded: UploadResult, private: bool) -> None:
 
 
 def publish_as_model(options: PublishOptions) -> PublishedCheckpoint:
-    """Publish a checkpoint as a model in one commit, with its evaluation.
+    """Publish a checkpoint as a model in one commit, with its evaluation if it has one.
 
     The option `run` names the run it was trained on, if that is not found automatically; `judge`
-    the one whose reward is in the card, if there are several. A dry run writes the folder
-    (CHECKPOINT/publish). Raises RunError (no checkpoint, secrets, no run) or HubError.
+    the one whose reward is in the card. A dry run writes the option's `folder` (CHECKPOINT/publish)
+    and sends nothing; otherwise no folder is left, and unchanged content makes no commit. Raise
+    RunError (no checkpoint, secrets, no run, unclear judge) or HubError.
     """
     assert options.checkpoint is not None
     assert options.repo is not None

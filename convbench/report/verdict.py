@@ -307,15 +307,15 @@ def _label_advice(effect: Estimate, target_margin: float) -> str:
 
 
 def labels_needed(effect: Estimate, target_margin: float) -> int | None:
-    """Return how many more labels bring a mean's 95% margin down to `target_margin`, rounded up to
-    tens, at least 10.
+    """Return how many more labels bring a mean's 95% margin down to `target_margin`, in tens.
 
-    None if there is no margin, or ten times as many labels would be needed or more.
+    The number is rounded up to tens, and at least 10. None if there is no margin, or if ten times
+    the present number would be needed in all, or more.
     """
     margin = effect.margin
     if margin is None or target_margin * MOST**0.5 <= margin:
         return None
-    return max(10, -(-int(effect.n * ((margin / target_margin) ** 2 - 1)) // 10) * 10)
+    return max(10, math.ceil(effect.n * ((margin / target_margin) ** 2 - 1) / 10) * 10)
 
 
 Scores = tuple[str, str, float, float]
