@@ -69,7 +69,7 @@ class MemoryParts:
     @property
     def total(self) -> float:
         """The sum on the device, without `host`."""
-        return sum(v for name, v in vars(self).items() if name != "host")
+        return float(sum(size for part, size in vars(self).items() if part != "host"))
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class _Layer:
     """For each number inside the feed-forward: gate, up, activation, product."""
 
 
-_KEPT: dict[tuple[Numbers, bool], _Layer] = {
+_LAYER_BYTES: dict[tuple[Numbers, bool], _Layer] = {
     ("mixed", True): _Layer(26, 2, 8),
     ("mixed", False): _Layer(8, 2, 6),
     ("half", True): _Layer(16, 2, 8),
@@ -373,7 +373,7 @@ class _Step:
     def layer_bytes(self) -> float:
         """Return the bytes that one layer keeps for its backward pass."""
         shape, adapter, positions = self.shape, self.adapter_shape, self.rows.positions
-        each = _KEPT[self.number_kind, adapter is None]
+        each = _LAYER_BYTES[self.number_kind, adapter is None]
         masked = self.rows.rows > 1  # rows are padded, and keys and values repeated for each query
         keys = shape.queries if masked else shape.keys
         number = each.hidden * shape.hidden + each.wide * shape.wide
