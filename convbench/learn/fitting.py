@@ -45,9 +45,18 @@ def local_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
+def counting_dtype(device: Any) -> torch.dtype:
+    """Return the precision for counts and their sums on a device: float64, or float32 on MPS, which
+    has no float64."""
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64
+
+
 def training_precision(job: Job) -> str:
-    """Return bf16, fp32 or fp64; `auto` is bf16 on a GPU that supports it, else fp32."""
+    """Return bf16, fp32 or fp64; `auto` is bf16 on a GPU that supports it, else fp32. Raise
+    TrainError for fp64 on MPS, which does not have it."""
     setting = job.recipe.fit.precision
+    if setting == "fp64" and counting_dtype(local_device()) != torch.float64:
+        raise TrainError("fit.precision fp64: found MPS, which has no float64; expected fp32 here")
     if setting != "auto":
         return setting
     return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"

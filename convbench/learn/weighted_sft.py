@@ -186,8 +186,9 @@ class WeightedSFT(SFTTrainer):
         if self.job.recipe.weighting.over == "batch":
             self._shape_weights(batch_samples, device)
         counts = [self._count_items(batch) for batch in batch_samples]
-        local = torch.stack([count.double() for count in counts]).sum() if counts else None
-        total = torch.zeros((), dtype=torch.float64) if local is None else local
+        dtype = fitting.counting_dtype(device)
+        local = torch.stack([count.to(dtype) for count in counts]).sum() if counts else None
+        total = torch.zeros((), dtype=dtype) if local is None else local
         return self.accelerator.reduce(total.to(device), "sum").clamp(min=1)
 
     def _count_items(self, batch: dict[str, Any]) -> torch.Tensor:

@@ -343,12 +343,12 @@ def centred_advantages(
                 -1, batch["input_ids"][i, 1:][is_policy[i]][:, None]
             ).squeeze(-1)
             values.append(token_ratios - (reference_log_probs.exp() * ratio).sum(-1))
-        flat, turns = torch.cat(values).double(), marks[is_policy]
+        flat, turns = torch.cat(values).cpu().double(), marks[is_policy].cpu()  # MPS: no float64
         sums = flat.new_zeros(len(batch["owner"])).index_add(0, turns, flat)
         if mean:
             sums /= torch.bincount(turns, minlength=len(sums)).clamp(min=1)
         for number, index in enumerate(places):
-            by_index[index] = sums[batch["owner"] == number].cpu()
+            by_index[index] = sums[batch["owner"].cpu() == number]
     return [by_index[i] for i in range(len(rows))]
 
 
