@@ -27,7 +27,7 @@ def distillation_loss(
     """Return the loss alpha * CE + (1 - alpha) * T^2 * KL(teacher || student) of every token.
 
     `student` and `teacher` are logits of shape (tokens, vocabulary), `labels` of shape (tokens,);
-    the result has shape (tokens,), in float32 for logits in bf16, whose three digits are too few, or
+    the result has shape (tokens,), float32 for logits in bf16, whose three digits are too few, or
     in float64. Mukherjee et al. (2025), Table 27; Hinton et al. (2015).
     """
     exact = torch.promote_types(teacher.dtype, torch.float32)
