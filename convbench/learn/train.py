@@ -322,9 +322,9 @@ def choose_launch(
     """Return (the launch, notes): the named launch, or the recipe's if this machine has enough
     accelerators, else `none` with a note.
 
-    Settings (`sets`) do not apply to a launch without a launcher; a note says so. Raise TrainError if processes of a named launch would share an
-    accelerator, SpecError for a launch that cannot be used, and, except in a dry run,
-    MissingDependency for a missing package.
+    Settings (`sets`) do not apply to a launch without a launcher; a note says so. Raise TrainError
+    if processes of a named launch would share an accelerator, SpecError for a launch that cannot be
+    used, and, except in a dry run, MissingDependency for a missing package.
     """
     folders = options.specs.folders
     name = options.launch or recipe.launch
