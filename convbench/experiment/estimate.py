@@ -20,6 +20,7 @@ from convbench.judge.adaptation.settings import count_steps
 from convbench.judge.ask import judge_messages
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
+from convbench.judge.run import is_for_rewards_only
 from convbench.learn.steps import StepCount
 from convbench.models.devices import list_devices
 from convbench.models.weights_path import shape_of
@@ -157,7 +158,7 @@ class _CellEstimate:
         for name in planned.spec.judges if step.kind != "build" else ():
             judge = self.findings.judges.get((step.cell.task, name))
             if judge is not None and self._is_new(step.address, name):
-                total.add(self._judge_cost(shown, judge))
+                total.add(self._judge_cost(shown, judge, step.kind == "eval"))
         return total
 
     def _is_new(self, address: str, judge: str = "") -> bool:
@@ -219,12 +220,12 @@ class _CellEstimate:
             unweighed=set() if size or not is_local else {policy.model},
         )
 
-    def _judge_cost(self, shown: Preview, judge: Judge) -> ResourceEstimate:
+    def _judge_cost(self, shown: Preview, judge: Judge, evaluates: bool) -> ResourceEstimate:
         """Return what it takes to judge conversations: one call for each, or for each turn if turns
         are judged, with replies of full length."""
         count = shown.estimate.conversations
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
-            return self._adaptation_cost(shown, judge)
+            return self._adaptation_cost(shown, judge, evaluates)
         if judge.model is None:
             return ResourceEstimate(verdicts=count)
         asks = count * (max(1, self.inputs.manifest.turns) if judge.spec.per == "turn" else 1)
@@ -241,9 +242,17 @@ class _CellEstimate:
             unpriced=set() if price is not None else {judge.model},
         )
 
-    def _adaptation_cost(self, shown: Preview, judge: Judge) -> ResourceEstimate:
+    def _adaptation_cost(self, shown: Preview, judge: Judge, evaluates: bool) -> ResourceEstimate:
         """Return what it takes to adapt to every self-edit: the steps of the inner loop for each
-        seed, then the answers, generated in one batch."""
+        seed, then the answers, generated in one batch. A judge of rewards alone adapts to those of
+        train passages, and to none where a checkpoint is evaluated."""
+        count = shown.estimate.conversations
+        if is_for_rewards_only(judge):
+            train = follow_up_manifest(self.inputs.manifest, self.inputs.manifest.cast)
+            folders, examples = self.options.specs.folders, self.inputs.loaded.examples
+            count = (
+                0 if evaluates else preview_build(train, examples, folders).estimate.conversations
+            )
         policy = self.inputs.manifest.cast[self.inputs.manifest.protocol.policy]
         learner = str(judge.spec.args.get("learner") or "") or None
         size = self._policy_weights(policy, learner)
@@ -256,9 +265,9 @@ class _CellEstimate:
             steps = count_steps(text_count, inner) * inner.seeds
             texts, written = math.ceil(tokens * steps / max(1, text_count)), inner.max_tokens
         adapting = max(steps * STEP_S, TRAIN_OPERATIONS * (size or 0) * texts / FLOPS)
-        seconds = shown.estimate.conversations * (adapting + written * STEP_S / 4)
+        seconds = count * (adapting + written * STEP_S / 4)
         return ResourceEstimate(
-            verdicts=shown.estimate.conversations,
+            verdicts=count,
             hours=seconds / 3600 if size else 0.0,
             unweighed=set() if size else {learner or policy.model},
         )

@@ -195,15 +195,16 @@ def baseline_accuracies(runner: AdaptationRunner) -> dict[str, Values]:
     """Return (passage, accuracy) lists over the test passages, by training data.
 
     Keys are `nothing`, the policy as it is, and `passage only`, after training on the passage
-    itself.
+    itself, unless only train edits are learnt alone.
     """
     examples = [example for example in runner.run.examples.values() if example.split == "test"]
-    return {
-        NOTHING: runner.spread_work(lambda e: (e.group_id, runner.unadapted_accuracy(e)), examples),
-        PASSAGE: runner.spread_work(
-            lambda e: (e.group_id, runner.edit_outcome(e, None).accuracy), examples
-        ),
-    }
+    nothing = runner.spread_work(lambda e: (e.group_id, runner.unadapted_accuracy(e)), examples)
+    if runner.settings.train_only:
+        return {NOTHING: nothing}
+    alone = runner.spread_work(
+        lambda e: (e.group_id, runner.edit_outcome(e, None).accuracy), examples
+    )
+    return {NOTHING: nothing, PASSAGE: alone}
 
 
 def many_passages(result: SealResult, options: RoundsOptions) -> None:

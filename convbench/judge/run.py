@@ -94,9 +94,18 @@ def _iter_scorable(
     labelled: Collection[str] | None = None
     if judge.labels is not None:
         labelled = judge.scorable_ids({head.conversation_id for head in run.conversation_rows()})
+    rewards_only = is_for_rewards_only(judge)
     for head in run.conversation_rows():
+        if rewards_only and run.questions[head.example_id].split != "train":
+            continue
         if head.ended and (labelled is None or head.conversation_id in labelled):
             yield head.conversation_id, head.conversation_id not in scored
+
+
+def is_for_rewards_only(judge: Judge) -> bool:
+    """Return whether a judge scores only what trains: an adaptation judge with `train_only`."""
+    adapts = kind_of(judge.spec).measures == "adaptations"
+    return adapts and bool(judge.spec.args.get("train_only"))
 
 
 UNITS: Mapping[Per, type[ConversationUnit | GroupUnit]] = {
