@@ -130,9 +130,8 @@ def has_result(step: Step, root: Path) -> bool:
     """Return True if a step's last file exists; a build or a judging may still have failures to try
     again.
 
-    That is `conversations.jsonl` of a build or of a round's evaluation (whose judge may score train
-    conversations alone), `verdicts.jsonl` of a judging or another evaluation, and a finished
-    checkpoint of a training, or the evaluation of one of its rounds.
+    That is `conversations.jsonl` of a build, `verdicts.jsonl` of a judging or an evaluation, and a
+    finished checkpoint of a training, or the evaluation of one of its rounds.
     """
     path = root / step.cell.name
     if step.kind == "train":
@@ -141,10 +140,9 @@ def has_result(step: Step, root: Path) -> bool:
         )
     if step.kind == "build":
         return (path / "conversations.jsonl").exists()
-    rounds = _round_evaluations(path, step) if step.kind == "eval" else []
-    folder = path / "evals" / step.checkpoint if step.kind == "eval" else path
-    files = [folder / "verdicts.jsonl", *(each / "conversations.jsonl" for each in rounds)]
-    return any(file.exists() for file in files)
+    folders = [path / "evals" / step.checkpoint, *_round_evaluations(path, step)]
+    places = folders if step.kind == "eval" else [path]
+    return any((folder / "verdicts.jsonl").exists() for folder in places)
 
 
 def _round_evaluations(path: Path, step: Step) -> list[Path]:

@@ -126,6 +126,8 @@ async def score_pending(run: Run, judge: Judge, calls: CallOptions) -> JudgeSumm
     pending, already_scored = find_pending(run, judge)
     summary = JudgeSummary(judge.name, already_scored=already_scored)
     if not pending:
+        if is_for_rewards_only(judge) and not run.verdicts_file.exists():
+            run.verdicts_file.touch()  # it is judged, and has no verdict
         return summary
     run.store_judge(judge.fingerprint, judge.spec)
     unit = UNITS[judge.spec.per](run, judge, pending, summary)

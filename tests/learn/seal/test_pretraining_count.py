@@ -10,7 +10,8 @@ import pytest
 
 from convbench import catalog
 from convbench.experiment.experiment import run_experiment
-from convbench.experiment.seal import baseline_accuracies
+from convbench.experiment.rounds import RoundResult, RoundsResult
+from convbench.experiment.seal import SealResult, baseline_accuracies, many_passages
 from convbench.judge.adaptation.learner import AdaptationReplies, Learner, Question
 from convbench.judge.adaptation.passages import pretraining_accuracies
 from convbench.judge.adaptation.settings import InnerSettings
@@ -18,7 +19,10 @@ from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.resolve import Judge, resolve_judge
 from convbench.judge.run import judge_with
 from convbench.options.experiment import ExperimentOptions
-from convbench.schema import Example, TaskSpec
+from convbench.options.shared import SpecOptions
+from convbench.options.train import RoundsOptions
+from convbench.rollout.manifest import follow_up_manifest
+from convbench.schema import Example, ModelConfig, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from convbench.tasks.draw import count_splits
@@ -98,6 +102,32 @@ def test_rewards_need_250_adaptations(
     assert len(values) == TEST
     assert counted[250:] == [2 * EDITS * TEST], "each edit, with its passage"
     assert not judge_with(run, [judge], runs.QUIET).summaries[0].jobs.done
+
+
+def test_another_models_edits_are_learnt_all_at_once_too(
+    passages: list[Example], counted: list[int], tmp_path: Path
+) -> None:
+    """It has no verdict: who would learn its edits is known without."""
+    judge = resolve_judge("adaptation-pretraining", sets=RULES)
+    run = edited(tmp_path / "run", [*passages[:2], *passages[-3:]])
+    cast = {**run.manifest.cast, "assistant": ModelConfig(model="openai/rival")}
+    manifest = follow_up_manifest(run.manifest, cast, split="test", checkpoint="openai/rival")
+    child = Run.create(run.evals_folder / "rival", manifest, list(run.examples.values()))
+    with child.conversations_file.open("w") as file:
+        for conversation in run.conversations():
+            if run.examples[conversation.example_id].split == "test":
+                file.write(conversation.model_dump_json() + "\n")
+    for each in (run, child):
+        judge_with(each, [judge], runs.QUIET)
+    assert child.verdicts_file.read_text() == "", "judged, and without a verdict"
+    assert len(counted) == 2 * EDITS
+    result = SealResult(RoundsResult(run, judge.name, [RoundResult(1, run, tmp_path)]))
+    sets = SpecOptions(sets=(f"args.pretraining={EDITS}",))
+    many_passages(result, RoundsOptions("seal", run=run.path, specs=sets, calls=runs.QUIET))
+    assert list(result.pretrained) == [
+        "passage only", "untrained self-edits", "self-edits of rival",
+    ]  # fmt: skip
+    assert counted[2 * EDITS :] == [3, 2 * 3 * EDITS, 2 * 3 * EDITS]
 
 
 def test_every_edit_is_learnt_alone_where_that_is_measured(
