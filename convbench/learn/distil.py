@@ -164,17 +164,16 @@ def fit(job: Job, weighted: WeightedData, teacher: str) -> None:
     check_model(teacher)
     rows = load_rows(job, weighted)
     lora = job.recipe.lora if settings.lora_on == "student" else None
+    args = fitting.with_cpu_fsdp(  # before the models: by it ZeRO-3 loads the student in shards
+        SFTConfig(**fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
+    )
     trainer = Distiller(
         rows=rows.rows,
         job=job,
         tokenizer=job.chat.tokenizer,
         teacher=fitting.load_model(job, teacher, trained=False),
         model=keep_first_layers(fitting.load_model(job), settings.student_layers),
-        args=fitting.with_cpu_fsdp(
-            SFTConfig(
-                **fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True}
-            )
-        ),
+        args=args,
         peft_config=fitting.lora_config(lora) if lora else None,
     )
     fitting.run_training(

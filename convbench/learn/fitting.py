@@ -12,6 +12,7 @@ import shutil
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from accelerate import DistributedType, PartialState
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
+from transformers.integrations import deepspeed as hf_deepspeed
 from transformers.integrations.deepspeed import (
     is_deepspeed_zero3_enabled,
     unset_hf_deepspeed_config,
@@ -62,13 +64,16 @@ def training_precision(job: Job) -> str:
     return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
 
 
-def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> Any:
+def load_model(
+    job: Job, path: str | None = None, *, trained: bool = True, sharded: bool | None = None
+) -> Any:
     """Return the model at `path` (None: the job's) in its training dtype.
 
     It is float64 for `fp64`; bf16 for a frozen base if the training computes in bf16; else float32
     (bf16 is then done by autocast or DeepSpeed). `trained=False` is for a model that is not
-    trained; a trained one is loaded in 4 bits if the recipe quantizes. Raise TrainError if it
-    cannot be loaded.
+    trained; a trained one is loaded in 4 bits if the recipe quantizes. Under ZeRO-3 one process
+    reads the weights and each keeps its shard, once the training's arguments are made; `sharded`
+    false loads them whole in each (None: as `trained`). Raise TrainError if it cannot be loaded.
     """
     lora = job.recipe.lora
     kind = training_precision(job)
@@ -80,10 +85,38 @@ def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> An
     if lora is not None and lora.quantize == "4bit" and trained:
         options["quantization_config"] = _four_bits()
     path = path or job.model
+    in_shards = trained if sharded is None else sharded
     try:
-        return AutoModelForCausalLM.from_pretrained(str(Path(path).expanduser()), **options)
+        with contextlib.nullcontext() if in_shards else _without_shards():
+            return AutoModelForCausalLM.from_pretrained(str(Path(path).expanduser()), **options)
     except (OSError, ValueError) as error:
         raise TrainError(f"model {path!r}: {str(error).splitlines()[0]}") from None
+
+
+@contextlib.contextmanager
+def _without_shards() -> Iterator[None]:
+    """Let models load whole during the block, under ZeRO-3 too."""
+    stored = hf_deepspeed._hf_deepspeed_config_weak_ref
+    config = stored() if stored is not None else None
+    unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if config is not None:
+            hf_deepspeed.set_hf_deepspeed_config(config)
+
+
+@contextlib.contextmanager
+def gathered_weights(model: Any) -> Iterator[None]:
+    """Give every process all weights of a model during the block, if ZeRO-3 loaded it in shards and
+    no engine gathers them yet."""
+    if not is_deepspeed_zero3_enabled():
+        yield
+        return
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters(list(model.parameters())):
+        yield
 
 
 def _four_bits() -> Any:

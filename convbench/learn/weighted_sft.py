@@ -394,6 +394,9 @@ def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
     """Return the trainer of a job on rows, with the model loaded and the log-probabilities that the
     objective needs computed."""
     lora, loss = job.recipe.lora, job.recipe.loss
+    args = fitting.with_cpu_fsdp(  # before the model: by it ZeRO-3 loads in shards
+        SFTConfig(**fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
+    )
     model = fitting.load_model(job)
     return WeightedSFT(
         rows=rows,
@@ -402,11 +405,7 @@ def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
         model=model,
         known=initial_log_probs(job, rows, model),
         base=load_frozen_model(job) if anchors.needs_model(loss) else None,
-        args=fitting.with_cpu_fsdp(
-            SFTConfig(
-                **fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True}
-            )
-        ),
+        args=args,
         peft_config=fitting.lora_config(lora) if lora else None,
     )
 
@@ -428,11 +427,12 @@ def initial_log_probs(
         by_column["pi_0"] = [list(row.tokens.pi_0) or [0.0] * len(row.tokens.ids) for row in rows]
         needed = False
     if anchors.needs_base(loss) or needed:
-        if not fitting.on_cpu():
-            model.to(fitting.local_device())
-        base_log_probs = reference.log_probs(
-            model, rows, bf16=fitting.training_precision(job) == "bf16"
-        )
+        with fitting.gathered_weights(model):
+            if not fitting.on_cpu():
+                model.to(fitting.local_device())
+            base_log_probs = reference.log_probs(
+                model, rows, bf16=fitting.training_precision(job) == "bf16"
+            )
         by_column |= {"base": base_log_probs} if anchors.needs_base(loss) else {}
         by_column |= {"pi_0": base_log_probs} if needed else {}
     return by_column

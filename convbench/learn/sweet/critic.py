@@ -440,7 +440,6 @@ def critic_trainer(job: Job, trajectories: TrajectoryPairs) -> tuple[CriticTrain
     fitting.silence_libraries()
     settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     table = CriticData.from_pairs(job, trajectories, settings)
-    model = fitting.load_model(job).to(torch_device())
     pad = job.chat.tokenizer.pad_token_id or 0
     bf16 = fitting.training_precision(job) == "bf16"
     values = fitting.training_arguments(job, trl=False)
@@ -451,7 +450,10 @@ def critic_trainer(job: Job, trajectories: TrajectoryPairs) -> tuple[CriticTrain
     args = fitting.with_cpu_fsdp(
         TrainingArguments(**values)
     )  # these say that there are several processes
-    reference = score_turns_shared(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
+    model = fitting.load_model(job)  # after the arguments: by them ZeRO-3 loads in shards
+    with fitting.gathered_weights(model):
+        model = model.to(torch_device())
+        reference = score_turns_shared(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
     if lora is not None:
         from peft import get_peft_model
 
