@@ -71,9 +71,9 @@ def load_model(
 
     It is float64 for `fp64`; bf16 for a frozen base if the training computes in bf16; else float32
     (bf16 is then done by autocast or DeepSpeed). `trained=False` is for a model that is not
-    trained; a trained one is loaded in 4 bits if the recipe quantizes. Under ZeRO-3 one process
-    reads the weights and each keeps its shard, once the training's arguments are made; `sharded`
-    false loads them whole in each (None: as `trained`). Raise TrainError if it cannot be loaded.
+    trained; a trained one is loaded in 4 bits if the recipe quantizes. Under ZeRO-3 and FSDP one
+    process reads the weights for all, once the training's arguments are made; `sharded` false loads
+    them whole in each (None: as `trained`). Raise TrainError if it cannot be loaded.
     """
     lora = job.recipe.lora
     kind = training_precision(job)
@@ -95,15 +95,25 @@ def load_model(
 
 @contextlib.contextmanager
 def _without_shards() -> Iterator[None]:
-    """Let models load whole during the block, under ZeRO-3 too."""
+    """Let models load whole during the block, under ZeRO-3 and FSDP too."""
     stored = hf_deepspeed._hf_deepspeed_config_weak_ref
-    config = stored() if stored is not None else None
+    config, fsdp = stored() if stored is not None else None, os.environ.get(FSDP_LOADING)
     unset_hf_deepspeed_config()
+    if fsdp is not None:
+        os.environ[FSDP_LOADING] = "false"
     try:
         yield
     finally:
         if config is not None:
             hf_deepspeed.set_hf_deepspeed_config(config)
+        if fsdp is not None:
+            os.environ[FSDP_LOADING] = fsdp
+
+
+def can_gather() -> bool:
+    """Return True if weights that are loaded in shards can be had whole before an engine has them:
+    those of ZeRO-3, and not those of FSDP, which stand in the first process alone."""
+    return bool(is_deepspeed_zero3_enabled())
 
 
 @contextlib.contextmanager
@@ -197,6 +207,8 @@ def with_cpu_fsdp(args: Any) -> Any:
     return args
 
 
+FSDP_LOADING = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+"""Environment variable, set by accelerate: whether one process reads the weights for all."""
 GLUE = "\u00a0"
 """No-break space: marks where a progress line must not be broken."""
 

@@ -95,7 +95,8 @@ def kto_trainer(job: Job, examples: Sequence[dict[str, Any]]) -> UnpairedTrainer
         KTOConfig(**values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential")
     )
     # after the arguments, by which ZeRO-3 loads in shards; TRL's own reference fails under it
-    reference = None if lora else fitting.load_model(job, trained=False, sharded=True)
+    sharded = fitting.can_gather()
+    reference = None if lora else fitting.load_model(job, trained=False, sharded=sharded)
     trainer = UnpairedTrainer(
         model=fitting.load_model(job),
         ref_model=reference,

@@ -55,7 +55,8 @@ def dpo_trainer(job: Job, rows: Sequence[PairRow], **more: Any) -> PreferenceTra
         tokenizer.pad_token = tokenizer.eos_token
     args = fitting.with_cpu_fsdp(DPOConfig(**values, beta=job.recipe.pairing.beta, **more))
     # after the arguments, by which ZeRO-3 loads in shards; TRL's own reference fails under it
-    reference = None if lora else fitting.load_model(job, trained=False, sharded=True)
+    sharded = fitting.can_gather()
+    reference = None if lora else fitting.load_model(job, trained=False, sharded=sharded)
     trainer = PreferenceTrainer(
         model=fitting.load_model(job),
         ref_model=reference,

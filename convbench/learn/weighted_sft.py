@@ -35,6 +35,7 @@ from convbench.learn.probe import Probe
 from convbench.learn.rows import TrainingRow
 from convbench.learn.steps import StepCount
 from convbench.learn.weights import shape_weights
+from convbench.schema.recipe import Loss
 
 COLLAPSE_NATS = 1.0
 """Nats a token: if log pi of positively weighted rows falls by more, the policy has collapsed."""
@@ -397,7 +398,8 @@ def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
     args = fitting.with_cpu_fsdp(  # before the model: by it ZeRO-3 loads in shards
         SFTConfig(**fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
     )
-    model = fitting.load_model(job)
+    needs_base = anchors.needs_base(loss) or scores_first(loss)
+    model = fitting.load_model(job, sharded=fitting.can_gather() or not needs_base)
     return WeightedSFT(
         rows=rows,
         job=job,
@@ -408,6 +410,11 @@ def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
         args=args,
         peft_config=fitting.lora_config(lora) if lora else None,
     )
+
+
+def scores_first(loss: Loss) -> bool:
+    """Return whether an objective needs log pi_0 by the model as it is before the training."""
+    return load_objective(loss).needs_pi_0 and loss.pi_0 != "recorded"
 
 
 def initial_log_probs(
@@ -422,10 +429,9 @@ def initial_log_probs(
     """
     loss = job.recipe.loss
     by_column: dict[str, list[list[float]]] = {}
-    needed = load_objective(loss).needs_pi_0
-    if needed and loss.pi_0 == "recorded":
+    needed = scores_first(loss)
+    if load_objective(loss).needs_pi_0 and not needed:
         by_column["pi_0"] = [list(row.tokens.pi_0) or [0.0] * len(row.tokens.ids) for row in rows]
-        needed = False
     if anchors.needs_base(loss) or needed:
         with fitting.gathered_weights(model):
             if not fitting.on_cpu():

@@ -12,6 +12,7 @@ from convbench.experiment.step import step_fingerprint
 from convbench.learn.train import check_trainable, choose_launch, split_sets
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import SpecOptions
+from convbench.options.train import TrainOptions
 from tests.cli.typed import type_here
 
 RECIPES = "recipe_sets.all.launch=none"
@@ -43,6 +44,13 @@ def test_an_experiment_starts_its_trainings_on_so_many_processes(
         "launch.num_processes: not used, launch 'none' starts one process without a launcher"
     ]
     assert launches("length", *SETS[1:])["swift"] == (2, [])
+
+
+def test_sweet_is_sharded_where_there_are_accelerators() -> None:
+    training = TrainOptions("sweet")
+    recipe = check_trainable(training)
+    names = [choose_launch(training, recipe, {}, cards)[0].name for cards in (0, 1, 2, 8)]
+    assert names == ["none", "none", "zero3", "zero3"]
 
 
 def test_a_recipe_setting_of_the_launch_stands_beside_it() -> None:

@@ -17,7 +17,7 @@ from tests.support.later import later
 torch = later("torch")
 distil = later("convbench.learn.distil")
 fitting = later("convbench.learn.fitting")
-reference = later("convbench.learn.losses.reference")
+preference = later("convbench.learn.preference")
 weighted_sft = later("convbench.learn.weighted_sft")
 
 
@@ -33,6 +33,21 @@ def test_the_distillation_loss_of_bf16_logits_is_computed_in_float32() -> None:
     student.requires_grad_()
     distil.distillation_loss(student, teacher, labels, settings).sum().backward()
     assert student.grad is not None
+
+
+def test_the_reference_of_pairs_is_frozen_in_bf16_where_training_is(
+    tmp_path: Path, run: Run, model: Path
+) -> None:
+    from convbench.learn.job import load_rows
+
+    dtypes = {}
+    for precision in ("bf16", "fp32"):
+        job, pairs = tiny.prepared(tmp_path, "dpo", run, model, **{"fit.precision": precision})
+        trainer = preference.dpo_trainer(job, load_rows(job, pairs).rows)
+        models = (trainer.model, trainer.ref_model)
+        dtypes[precision] = [next(each.parameters()).dtype for each in models]
+    assert dtypes["bf16"] == [torch.float32, torch.bfloat16]
+    assert dtypes["fp32"] == [torch.float32, torch.float32]
 
 
 def test_counts_are_float32_on_mps() -> None:

@@ -41,14 +41,16 @@ def loaded(folder: Path, run: Run, model: Path, how: str) -> list[dict[str, floa
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["ppo", "swift-anchored"])
+@pytest.mark.parametrize(
+    ("launched", "recipe"), [("zero3", "ppo"), ("zero3", "swift-anchored"), ("fsdp", "ppo")]
+)
 def test_what_is_computed_before_the_training_is_that_of_one_process(
-    tmp_path: Path, recipe: str
+    tmp_path: Path, launched: str, recipe: str
 ) -> None:
     """log pi_0 by gathered weights, and an anchor's base, which each process has whole."""
     model = tiny.save_model(tmp_path / "model")
     run = tiny.judged_run(tmp_path / "run", f"local:{model}")
-    spec = catalog.load_spec(LaunchSpec, "launch", "zero3")
+    spec = catalog.load_spec(LaunchSpec, "launch", launched)
     file, own = (
         tiny.resolved(tmp_path / name, recipe, run, model, **{"fit.batch_size": size})
         for name, size in (("two", 2), ("one", 4))
@@ -60,7 +62,7 @@ def test_what_is_computed_before_the_training_is_that_of_one_process(
     command = launch.launch_command(spec, WORKER.with_name("gradients.py"), file, fit, 0)
     launch.run_command(command, env, file.with_name("log"), fit)
     found = torch.load(file.with_name(recording.GRADIENTS))
-    assert (found["processes"], found["deepspeed"]) == (2, True)
+    assert (found["processes"], found["deepspeed"]) == (2, launched == "zero3")
     for step, gradients in enumerate(alone["steps"]):
         assert apart(found["steps"][step], gradients) < 1e-5, f"step {step}"
 

@@ -450,7 +450,8 @@ def critic_trainer(job: Job, trajectories: TrajectoryPairs) -> tuple[CriticTrain
     args = fitting.with_cpu_fsdp(
         TrainingArguments(**values)
     )  # these say that there are several processes
-    model = fitting.load_model(job)  # after the arguments: by them ZeRO-3 loads in shards
+    # after the arguments: by them ZeRO-3 loads in shards
+    model = fitting.load_model(job, sharded=fitting.can_gather())
     with fitting.gathered_weights(model):
         model = model.to(torch_device())
         reference = score_turns_shared(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
