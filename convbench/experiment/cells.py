@@ -342,7 +342,7 @@ def _recipe_sets(step: Step, spec: ExperimentSpec, track: str | None) -> tuple[s
         values["data.rows"] = step.rows
     if track is not None:
         values["fit.trackers"] = [track]
-    return as_sets(values)
+    return as_sets(values | {f"launch.{key}": value for key, value in spec.launch.items()})
 
 
 _QUESTIONS: dict[str, LoadResult | ConvbenchError] = {}

@@ -20,6 +20,7 @@ from convbench.judge.adaptation.settings import count_steps
 from convbench.judge.ask import judge_messages
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
+from convbench.judge.run import is_for_rewards_only
 from convbench.learn.plan import FLOPS
 from convbench.learn.steps import StepCount
 from convbench.models.weights_path import shape_of
@@ -155,7 +156,8 @@ class _CellEstimate:
             judge = self.findings.judges.get((step.cell.task, name))
             if judge is not None and self._is_new(step.address, name):
                 split = planned.spec.scored_split(name) if step.kind == "judge" else None
-                total.add(self._judge_cost(shown, judge, self._share_of_split(split)))
+                share = self._share_of_split(split)
+                total.add(self._judge_cost(shown, judge, share, evaluates=step.kind == "eval"))
         return total
 
     def _share_of_split(self, split: str | None) -> float:
@@ -223,12 +225,14 @@ class _CellEstimate:
             unweighed=set() if size or not is_local else {policy.model},
         )
 
-    def _judge_cost(self, shown: Preview, judge: Judge, share: float) -> ResourceEstimate:
+    def _judge_cost(
+        self, shown: Preview, judge: Judge, share: float, *, evaluates: bool
+    ) -> ResourceEstimate:
         """Return what it takes to judge a share of the conversations: one call for each, or for
         each turn if turns are judged, with replies of full length."""
         count = round(shown.estimate.conversations * share)
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
-            return self._adaptation_cost(shown, judge)
+            return self._adaptation_cost(shown, judge, evaluates)
         if judge.model is None:
             return ResourceEstimate(verdicts=count)
         asks = count * (max(1, self.inputs.manifest.turns) if judge.spec.per == "turn" else 1)
@@ -245,9 +249,17 @@ class _CellEstimate:
             unpriced=set() if price is not None else {judge.model},
         )
 
-    def _adaptation_cost(self, shown: Preview, judge: Judge) -> ResourceEstimate:
+    def _adaptation_cost(self, shown: Preview, judge: Judge, evaluates: bool) -> ResourceEstimate:
         """Return what it takes to adapt to every self-edit: the steps of the inner loop for each
-        seed, then the answers, generated in one batch."""
+        seed, then the answers, generated in one batch. A judge of rewards alone adapts to those of
+        train passages, and to none where a checkpoint is evaluated."""
+        count = shown.estimate.conversations
+        if is_for_rewards_only(judge):
+            train = follow_up_manifest(self.inputs.manifest, self.inputs.manifest.cast)
+            folders, examples = self.options.specs.folders, self.inputs.loaded.examples
+            count = (
+                0 if evaluates else preview_build(train, examples, folders).estimate.conversations
+            )
         policy = self.inputs.manifest.cast[self.inputs.manifest.protocol.policy]
         learner = str(judge.spec.args.get("learner") or "") or None
         size = self._policy_weights(policy, learner)
@@ -260,9 +272,9 @@ class _CellEstimate:
             steps = count_steps(text_count, inner) * inner.seeds
             texts, written = math.ceil(tokens * steps / max(1, text_count)), inner.max_tokens
         adapting = max(steps * STEP_S, TRAIN_OPERATIONS * (size or 0) * texts / FLOPS)
-        seconds = shown.estimate.conversations * (adapting + written * STEP_S / 4)
+        seconds = count * (adapting + written * STEP_S / 4)
         return ResourceEstimate(
-            verdicts=shown.estimate.conversations,
+            verdicts=count,
             hours=seconds / 3600 if size else 0.0,
             unweighed=set() if size else {learner or policy.model},
         )

@@ -12,7 +12,8 @@ from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
 from convbench.judge.run import JudgeResult, judge_with, judges_of
-from convbench.models.weights_path import folder_of, without_latest
+from convbench.models.vllm import can_run
+from convbench.models.weights_path import folder_of, weights_fingerprint, without_latest
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
@@ -88,6 +89,7 @@ def evaluate_policy(options: EvalOptions) -> EvalResult:
         )
     refuse_untested(parent.path, splits_of(parent), options.split)
     protocol = _eval_protocol(parent, folder, options)
+    options = replace(options, policy=_with_parents_engine(parent, folder, options))
     manifest = evaluation_manifest(parent, protocol, parent.examples.values(), options)
     calls = options.calls.with_user_models(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
@@ -212,6 +214,9 @@ def evaluation_manifest(
         )
     refuse_absent_choices(parent_manifest.task, protocol, parent_manifest.mode, examples)
     member = make_model_config(options.policy, limit, options.calls.api_base, options.specs)
+    if member.model.startswith("vllm:"):
+        mark = weights_fingerprint(folder_of(member.model))
+        member = member.model_copy(update={"fingerprint": mark})
     cast[protocol.policy] = copy_reasoning(
         member, parent_manifest.cast[parent_manifest.protocol.policy]
     )
@@ -224,6 +229,26 @@ def evaluation_manifest(
         checkpoint=options.policy,
         extra=_recipe_extra(options.policy),
     )
+
+
+def _with_parents_engine(parent: Run, folder: Path, options: EvalOptions) -> str:
+    """Return the policy's reference, `vllm:FOLDER` for a folder of weights if vLLM sampled the
+    parent's policy and can run here: lines of one table are then sampled by one engine.
+
+    An evaluation that exists keeps its engine.
+    """
+    policy, path = options.policy, _child_path(parent, options)
+    if (path / "run.json").exists():
+        manifest = Run.open(path).manifest
+        engine = manifest.cast[manifest.protocol.policy].model
+    else:
+        manifest = parent.manifest
+        engine = manifest.cast[manifest.protocol.policy].model
+        if not can_run(options.calls.vllm_python):
+            return policy
+    named = policy != str(folder) or options.calls.api_base is not None
+    is_served = engine.startswith("vllm:") and not named and folder.is_dir()
+    return f"vllm:{policy}" if is_served else policy
 
 
 def _recipe_extra(policy: str) -> dict[str, Any]:
@@ -250,10 +275,9 @@ def evaluation_name(policy: str) -> str:
 def _child_run(parent: Run, manifest: RunManifest, options: EvalOptions) -> Run:
     """Return the child run, new (not on disk yet) or to be resumed. Raises RunError if its settings
     changed."""
-    name = options.name or evaluation_name(options.policy)
-    path = parent.evals_folder / name
+    path = _child_path(parent, options)
     if not (path / "run.json").exists():
-        named = {**manifest.extra, EVALUATION: name}
+        named = {**manifest.extra, EVALUATION: path.name}
         return Run(path, manifest.model_copy(update={"extra": named}))
     child = Run.open(path)
     try:
@@ -261,3 +285,8 @@ def _child_run(parent: Run, manifest: RunManifest, options: EvalOptions) -> Run:
     except RunError as error:
         raise RunError(f"{path}: {error}; or give this evaluation a name: --name NAME") from None
     return child
+
+
+def _child_path(parent: Run, options: EvalOptions) -> Path:
+    """Return the folder of an evaluation: `evals/NAME` of its parent, by default the policy's."""
+    return parent.evals_folder / (options.name or evaluation_name(options.policy))

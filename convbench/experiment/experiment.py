@@ -32,7 +32,7 @@ from convbench.store.run import Run
 
 AXES = ("name", "title", "tasks", "modes", "protocols", "turns", "rows", "also", "reference")
 """Fields that `--set` sets only in the named experiment, not in those that it adds (`also`)."""
-NESTED = ("sets", "recipe_sets", "per_task", "per_cell", "devices")
+NESTED = ("sets", "recipe_sets", "launch", "per_task", "per_cell", "devices")
 """Fields whose keys have dots."""
 SHORT = ("task.", "protocol.")
 """`--set task.KEY=VALUE`, as build takes it, stands for `sets.task.KEY`."""

@@ -214,38 +214,60 @@ def tasks_of(
 def _options_per_device(
     planned: PlannedStep, options: ExperimentOptions
 ) -> list[ExperimentOptions]:
-    """Return the step's options once for each device it could run on, pinned to that device."""
-    devices, device_numbers = parse_devices(options.calls.devices), range(len(list_devices()))
+    """Return the step's options once for each group of devices it could run on, pinned to that
+    group: as many devices as the step uses, so that other steps get the rest."""
+    devices, count = parse_devices(options.calls.devices), len(list_devices())
+    counts = _device_counts(planned, options)
+    offsets = {role: 1 if role == "teacher" and "policy" in counts else 0 for role in counts}
+    if count < max((offsets[role] + counts[role] for role in counts), default=0):
+        counts.pop("teacher", None)  # it shares the policy's device
     pools: dict[Role, tuple[int, ...]] = {}
-    for role in _single_device_roles(planned, options):
+    for role, used in counts.items():
         pool = devices.for_role(role)
-        if pool is None or len(pool) > 1:
-            pools[role] = tuple(device_numbers) if pool is None else pool
+        if pool is None or len(pool) > used:
+            pools[role] = tuple(range(count)) if pool is None else pool
+    size = max((offsets[role] + counts[role] for role in pools), default=1)
     by_devices: dict[tuple[str, ...], ExperimentOptions] = {}
-    for number in device_numbers:
-        if any(number in pool for pool in pools.values()):
-            pinned = tuple(
-                f"{role}=[{number if number in pool else pool[0]}]" for role, pool in pools.items()
-            )
+    for first in range(0, count - size + 1, size):
+        parts = {role: [first + offsets[role] + n for n in range(counts[role])] for role in pools}
+        inside = {role for role, pool in pools.items() if set(parts[role]) <= set(pool)}
+        if inside:
+            for role in pools.keys() - inside:
+                parts[role] = list(pools[role][: counts[role]])
+            pinned = tuple(f"{role}={part}" for role, part in parts.items())
             calls = replace(options.calls, devices=(*options.calls.devices, *pinned))
             by_devices.setdefault(pinned, replace(options, calls=calls))
     return list(by_devices.values()) or [options]
 
 
-def _single_device_roles(planned: PlannedStep, options: ExperimentOptions) -> Iterator[Role]:
-    """Yield the roles that use a single device in this step: models of the local engine, a training
-    in one process."""
-    kind, vllm = planned.step.kind, parse_devices(options.calls.devices).vllm
-    speaks = kind == "build" or planned.step.policy
-    if speaks and _policy_reference(planned, options).startswith("local:"):
-        yield "policy"
-    if kind == "eval" and not planned.step.policy and "policy" not in vllm:
-        yield "policy"
-    refs = [ref for ref in _judge_models(planned, options) if not ref.startswith("vllm:")]
-    if kind in ("judge", "eval") and any(ref.startswith("local:") for ref in refs):
-        yield "judge"
-    if kind == "train" and _count_processes(planned, options) == 1:
-        yield "trainer"
+def _device_counts(planned: PlannedStep, options: ExperimentOptions) -> dict[Role, int]:
+    """Return how many devices each role uses in this step: one for a model that this machine runs,
+    one a process for a training. A role that is not there gets all of its devices: a vLLM that is
+    spread over those that the user names, a training that samples or judges first."""
+    step, devices = planned.step, parse_devices(options.calls.devices)
+    engine = _policy_reference(planned, options).partition(":")[0]
+    if step.kind == "eval" and not step.policy and engine != "vllm":
+        engine = "vllm" if "policy" in devices.vllm else "local"  # a checkpoint's
+    engines = {"policy": {engine} if step.kind in ("build", "eval") else set()}
+    if step.kind in ("build", "eval") and planned.spec.teacher is not None:
+        teacher = model_reference(planned.spec.teacher, options.specs.folders)
+        own = step.kind == "eval" or teacher != _policy_reference(planned, options)
+        if own and devices.policy is None and devices.teacher is None:
+            engines["teacher"] = {teacher.partition(":")[0]}
+    if step.kind in ("judge", "eval"):
+        engines["judge"] = {ref.partition(":")[0] for ref in _judge_models(planned, options)}
+    counts: dict[Role, int] = {}
+    roles: tuple[Role, ...] = ("policy", "teacher", "judge")
+    for role in roles:
+        schemes = engines.get(role, set())
+        is_spread = "local" not in schemes and devices.for_role(role) is not None
+        if schemes & {"local", "vllm"} and not is_spread:
+            counts[role] = 1
+    if step.kind == "train":
+        processes = _count_processes(planned, options)
+        if processes == 1 or not _has_preparation(planned, options):
+            counts["trainer"] = processes
+    return counts
 
 
 def _count_processes(planned: PlannedStep, options: ExperimentOptions) -> int:

@@ -24,12 +24,12 @@ from convbench.judge.adaptation.accuracies import (
     learner_fingerprints,
 )
 from convbench.judge.adaptation.passages import ForgettingSequence
-from convbench.judge.adaptation.runner import AdaptationRunner
+from convbench.judge.adaptation.runner import AdaptationRunner, LearnerRef, settings_of
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.few_shot.baselines import baseline_values
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.judge.run import judges_of
+from convbench.judge.run import is_for_rewards_only, judges_of
 from convbench.learn.export import with_filter
 from convbench.options.evaluate import EvalOptions
 from convbench.options.train import RoundsOptions
@@ -181,8 +181,16 @@ def _other_writers(done: RoundsResult, judge: Judge) -> list[tuple[str, Run]]:
     return [
         (f"self-edits of {child.path.name}", child)
         for child in done.run.child_runs()
-        if learner_fingerprints(child, judge) == own_learners and child.path not in rounds
+        if child.path not in rounds and _learners(child, judge) == own_learners
     ]
+
+
+def _learners(child: Run, judge: Judge) -> set[str]:
+    """Return the fingerprints of the weights that learn an evaluation's edits: those that did, or
+    where they are learnt all at once, those that will."""
+    if not is_for_rewards_only(judge):
+        return learner_fingerprints(child, judge)
+    return {LearnerRef.of_run(child, settings_of(judge).learner).fingerprint}
 
 
 def _baseline_values(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Values]:
@@ -195,15 +203,16 @@ def baseline_accuracies(runner: AdaptationRunner) -> dict[str, Values]:
     """Return (passage, accuracy) lists over the test passages, by training data.
 
     Keys are `nothing`, the policy as it is, and `passage only`, after training on the passage
-    itself.
+    itself, unless only train edits are learnt alone.
     """
     examples = [example for example in runner.run.examples.values() if example.split == "test"]
-    return {
-        NOTHING: runner.spread_work(lambda e: (e.group_id, runner.unadapted_accuracy(e)), examples),
-        PASSAGE: runner.spread_work(
-            lambda e: (e.group_id, runner.edit_outcome(e, None).accuracy), examples
-        ),
-    }
+    nothing = runner.spread_work(lambda e: (e.group_id, runner.unadapted_accuracy(e)), examples)
+    if runner.settings.train_only:
+        return {NOTHING: nothing}
+    alone = runner.spread_work(
+        lambda e: (e.group_id, runner.edit_outcome(e, None).accuracy), examples
+    )
+    return {NOTHING: nothing, PASSAGE: alone}
 
 
 def many_passages(result: SealResult, options: RoundsOptions) -> None:
@@ -223,7 +232,8 @@ def many_passages(result: SealResult, options: RoundsOptions) -> None:
         others = [
             (name, child, False)
             for name, child in _other_writers(result.rounds, judge)
-            if name in result.taught and "recipe" not in child.manifest.extra
+            if (name in result.taught or is_for_rewards_only(judge))
+            and "recipe" not in child.manifest.extra
         ]
         result.pretrained = {
             name: passages.pretraining_accuracies(

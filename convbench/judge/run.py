@@ -94,11 +94,19 @@ def _iter_scorable(
     labelled: Collection[str] | None = None
     if judge.labels is not None:
         labelled = judge.scorable_ids({head.conversation_id for head in run.conversation_rows()})
+    rewards_only = is_for_rewards_only(judge)
     for head in run.conversation_rows():
-        if judge.split not in (None, run.questions[head.example_id].split):
+        split = run.questions[head.example_id].split
+        if judge.split not in (None, split) or (rewards_only and split != "train"):
             continue
         if head.ended and (labelled is None or head.conversation_id in labelled):
             yield head.conversation_id, head.conversation_id not in scored
+
+
+def is_for_rewards_only(judge: Judge) -> bool:
+    """Return whether a judge scores only what trains: an adaptation judge with `train_only`."""
+    adapts = kind_of(judge.spec).measures == "adaptations"
+    return adapts and bool(judge.spec.args.get("train_only"))
 
 
 UNITS: Mapping[Per, type[ConversationUnit | GroupUnit]] = {
@@ -119,6 +127,8 @@ async def score_pending(run: Run, judge: Judge, calls: CallOptions) -> JudgeSumm
     pending, already_scored = find_pending(run, judge)
     summary = JudgeSummary(judge.name, already_scored=already_scored)
     if not pending:
+        if is_for_rewards_only(judge) and not run.verdicts_file.exists():
+            run.verdicts_file.touch()  # it is judged, and has no verdict
         return summary
     run.store_judge(judge.fingerprint, judge.spec)
     unit = UNITS[judge.spec.per](run, judge, pending, summary)

@@ -86,6 +86,9 @@ def critic_credit(job: Job, run: Run, source: str, *, raw: bool = False) -> Crit
         raise TrainError(f"{run.path}: found no conversation for the critic to credit ({reasons})")
     credit = []
     gains = _turn_advantages(job, [rows for _, rows in readable], settings, raw)
+    from convbench.learn.sweet.ranking import free_memory
+
+    free_memory()  # of both models, to an engine that may start next
     for (conversation, _), values in zip(readable, gains, strict=True):
         turn_credits = list(_turn_credits(run, conversation, values, source))
         credit += turn_credits

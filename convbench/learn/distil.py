@@ -27,8 +27,11 @@ def distillation_loss(
     """Return the loss alpha * CE + (1 - alpha) * T^2 * KL(teacher || student) of every token.
 
     `student` and `teacher` are logits of shape (tokens, vocabulary), `labels` of shape (tokens,);
-    the result has shape (tokens,). Mukherjee et al. (2025), Table 27; Hinton et al. (2015).
+    the result has shape (tokens,), float32 for logits in bf16, whose three digits are too few, or
+    in float64. Mukherjee et al. (2025), Table 27; Hinton et al. (2015).
     """
+    exact = torch.promote_types(teacher.dtype, torch.float32)
+    student, teacher = student.to(exact), teacher.to(exact)
     temperature = settings.temperature
     entropy = -student.log_softmax(-1).gather(-1, labels[:, None])[:, 0]
     student_log_probs, teacher_log_probs = (
@@ -109,9 +112,7 @@ class Distiller(WeightedSFT):
             teacher_logits = self.teacher(**chat, use_cache=False).logits[:, :-1][on]
         if self.start is None and self.state.global_step == 0 and on.any():
             self._record_start(logits[on].detach(), teacher_logits, labels[on])
-        token_losses = distillation_loss(
-            logits[on].to(teacher_logits.dtype), teacher_logits, labels[on], settings
-        )
+        token_losses = distillation_loss(logits[on], teacher_logits, labels[on], settings)
         weight = inputs["weight"][:, None].expand_as(labels)[on]
         total = (
             token_losses * weight.to(token_losses.dtype)
@@ -163,17 +164,16 @@ def fit(job: Job, weighted: WeightedData, teacher: str) -> None:
     check_model(teacher)
     rows = load_rows(job, weighted)
     lora = job.recipe.lora if settings.lora_on == "student" else None
+    args = fitting.with_cpu_fsdp(  # before the models: by it ZeRO-3 loads the student in shards
+        SFTConfig(**fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
+    )
     trainer = Distiller(
         rows=rows.rows,
         job=job,
         tokenizer=job.chat.tokenizer,
         teacher=fitting.load_model(job, teacher, trained=False),
         model=keep_first_layers(fitting.load_model(job), settings.student_layers),
-        args=fitting.with_cpu_fsdp(
-            SFTConfig(
-                **fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True}
-            )
-        ),
+        args=args,
         peft_config=fitting.lora_config(lora) if lora else None,
     )
     fitting.run_training(

@@ -12,6 +12,7 @@ import shutil
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from accelerate import DistributedType, PartialState
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
+from transformers.integrations import deepspeed as hf_deepspeed
 from transformers.integrations.deepspeed import (
     is_deepspeed_zero3_enabled,
     unset_hf_deepspeed_config,
@@ -45,21 +47,33 @@ def local_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
+def counting_dtype(device: Any) -> torch.dtype:
+    """Return the precision for counts and their sums on a device: float64, or float32 on MPS, which
+    has no float64."""
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64
+
+
 def training_precision(job: Job) -> str:
-    """Return bf16, fp32 or fp64; `auto` is bf16 on a GPU that supports it, else fp32."""
+    """Return bf16, fp32 or fp64; `auto` is bf16 on a GPU that supports it, else fp32. Raise
+    TrainError for fp64 on MPS, which does not have it."""
     setting = job.recipe.fit.precision
+    if setting == "fp64" and counting_dtype(local_device()) != torch.float64:
+        raise TrainError("fit.precision fp64: found MPS, which has no float64; expected fp32 here")
     if setting != "auto":
         return setting
     return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
 
 
-def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> Any:
+def load_model(
+    job: Job, path: str | None = None, *, trained: bool = True, sharded: bool | None = None
+) -> Any:
     """Return the model at `path` (None: the job's) in its training dtype.
 
     It is float64 for `fp64`; bf16 for a frozen base if the training computes in bf16; else float32
     (bf16 is then done by autocast or DeepSpeed). `trained=False` is for a model that is not
-    trained; a trained one is loaded in 4 bits if the recipe quantizes. Raise TrainError if it
-    cannot be loaded.
+    trained; a trained one is loaded in 4 bits if the recipe quantizes. Under ZeRO-3 and FSDP one
+    process reads the weights for all, once the training's arguments are made; `sharded` false loads
+    them whole in each (None: as `trained`). Raise TrainError if it cannot be loaded.
     """
     lora = job.recipe.lora
     kind = training_precision(job)
@@ -71,10 +85,48 @@ def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> An
     if lora is not None and lora.quantize == "4bit" and trained:
         options["quantization_config"] = _four_bits()
     path = path or job.model
+    in_shards = trained if sharded is None else sharded
     try:
-        return AutoModelForCausalLM.from_pretrained(str(Path(path).expanduser()), **options)
+        with contextlib.nullcontext() if in_shards else _without_shards():
+            return AutoModelForCausalLM.from_pretrained(str(Path(path).expanduser()), **options)
     except (OSError, ValueError) as error:
         raise TrainError(f"model {path!r}: {str(error).splitlines()[0]}") from None
+
+
+@contextlib.contextmanager
+def _without_shards() -> Iterator[None]:
+    """Let models load whole during the block, under ZeRO-3 and FSDP too."""
+    stored = hf_deepspeed._hf_deepspeed_config_weak_ref
+    config, fsdp = stored() if stored is not None else None, os.environ.get(FSDP_LOADING)
+    unset_hf_deepspeed_config()
+    if fsdp is not None:
+        os.environ[FSDP_LOADING] = "false"
+    try:
+        yield
+    finally:
+        if config is not None:
+            hf_deepspeed.set_hf_deepspeed_config(config)
+        if fsdp is not None:
+            os.environ[FSDP_LOADING] = fsdp
+
+
+def can_gather() -> bool:
+    """Return True if weights that are loaded in shards can be had whole before an engine has them:
+    those of ZeRO-3, and not those of FSDP, which stand in the first process alone."""
+    return bool(is_deepspeed_zero3_enabled())
+
+
+@contextlib.contextmanager
+def gathered_weights(model: Any) -> Iterator[None]:
+    """Give every process all weights of a model during the block, if ZeRO-3 loaded it in shards and
+    no engine gathers them yet."""
+    if not is_deepspeed_zero3_enabled():
+        yield
+        return
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters(list(model.parameters())):
+        yield
 
 
 def _four_bits() -> Any:
@@ -161,6 +213,8 @@ def with_cpu_fsdp(args: Any) -> Any:
     return args
 
 
+FSDP_LOADING = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+"""Environment variable, set by accelerate: whether one process reads the weights for all."""
 GLUE = "\u00a0"
 """No-break space: marks where a progress line must not be broken."""
 

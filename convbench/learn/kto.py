@@ -88,12 +88,16 @@ def kto_trainer(job: Job, examples: Sequence[dict[str, Any]]) -> UnpairedTrainer
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    args = fitting.with_cpu_fsdp(
+        KTOConfig(**values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential")
+    )
+    # after the arguments, by which ZeRO-3 loads in shards; TRL's own reference fails under it
+    sharded = fitting.can_gather()
+    reference = None if lora else fitting.load_model(job, trained=False, sharded=sharded)
     trainer = UnpairedTrainer(
         model=fitting.load_model(job),
-        ref_model=None if lora else fitting.load_model(job),  # TRL's own fails under ZeRO-3
-        args=fitting.with_cpu_fsdp(
-            KTOConfig(**values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential")
-        ),
+        ref_model=reference,
+        args=args,
         train_dataset=Dataset.from_list(list(examples)),
         processing_class=tokenizer,
         peft_config=fitting.lora_config(lora) if lora else None,

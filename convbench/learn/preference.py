@@ -49,10 +49,14 @@ def dpo_trainer(job: Job, rows: Sequence[PairRow], **more: Any) -> PreferenceTra
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    args = fitting.with_cpu_fsdp(DPOConfig(**values, beta=job.recipe.pairing.beta, **more))
+    # after the arguments, by which ZeRO-3 loads in shards; TRL's own reference fails under it
+    sharded = fitting.can_gather()
+    reference = None if lora else fitting.load_model(job, trained=False, sharded=sharded)
     trainer = PreferenceTrainer(
         model=fitting.load_model(job),
-        ref_model=None if lora else fitting.load_model(job),  # TRL's own fails under ZeRO-3
-        args=fitting.with_cpu_fsdp(DPOConfig(**values, beta=job.recipe.pairing.beta, **more)),
+        ref_model=reference,
+        args=args,
         train_dataset=Dataset.from_list([row.trainer_fields() for row in rows]),
         processing_class=tokenizer,
         peft_config=fitting.lora_config(lora) if lora else None,

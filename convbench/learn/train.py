@@ -340,14 +340,19 @@ def choose_launch(
     """Return (the launch, notes): the named launch, or the recipe's if this machine has enough
     accelerators, else `none` with a note.
 
-    Settings of `none` are its own. Raise TrainError if processes of a named launch would share an
-    accelerator, SpecError for a launch that cannot be used, and, except in a dry run,
-    MissingDependency for a missing package.
+    Settings (`sets`) do not apply to a launch without a launcher; a note says so. Raise TrainError
+    if processes of a named launch would share an accelerator, SpecError for a launch that cannot be
+    used, and, except in a dry run, MissingDependency for a missing package.
     """
     folders = options.specs.folders
     name = options.launch or recipe.launch
-    launch = catalog.load_spec(LaunchSpec, "launch", name, specs=folders, sets=sets)
-    processes_here, notes = launch.process_count, list[str]()
+    launch, notes = catalog.load_spec(LaunchSpec, "launch", name, specs=folders), list[str]()
+    if launch.accelerate is not None:
+        launch = catalog.load_spec(LaunchSpec, "launch", name, specs=folders, sets=sets)
+    elif sets:
+        keys = ", ".join(f"launch.{key.removeprefix('accelerate.')}" for key in sets)
+        notes = [f"{keys}: not used, launch {name!r} starts one process without a launcher"]
+    processes_here = launch.process_count
     if launch.accelerate:
         processes_here //= int(launch.accelerate.get("num_machines") or 1)
     is_explicit = options.launch is not None or options.nodes is not None

@@ -35,6 +35,7 @@ from convbench.learn.probe import Probe
 from convbench.learn.rows import TrainingRow
 from convbench.learn.steps import StepCount
 from convbench.learn.weights import shape_weights
+from convbench.schema.recipe import Loss
 
 COLLAPSE_NATS = 1.0
 """Nats a token: if log pi of positively weighted rows falls by more, the policy has collapsed."""
@@ -186,8 +187,9 @@ class WeightedSFT(SFTTrainer):
         if self.job.recipe.weighting.over == "batch":
             self._shape_weights(batch_samples, device)
         counts = [self._count_items(batch) for batch in batch_samples]
-        local = torch.stack([count.double() for count in counts]).sum() if counts else None
-        total = torch.zeros((), dtype=torch.float64) if local is None else local
+        dtype = fitting.counting_dtype(device)
+        local = torch.stack([count.to(dtype) for count in counts]).sum() if counts else None
+        total = torch.zeros((), dtype=dtype) if local is None else local
         return self.accelerator.reduce(total.to(device), "sum").clamp(min=1)
 
     def _count_items(self, batch: dict[str, Any]) -> torch.Tensor:
@@ -393,7 +395,11 @@ def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
     """Return the trainer of a job on rows, with the model loaded and the log-probabilities that the
     objective needs computed."""
     lora, loss = job.recipe.lora, job.recipe.loss
-    model = fitting.load_model(job)
+    args = fitting.with_cpu_fsdp(  # before the model: by it ZeRO-3 loads in shards
+        SFTConfig(**fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
+    )
+    needs_base = anchors.needs_base(loss) or scores_first(loss)
+    model = fitting.load_model(job, sharded=fitting.can_gather() or not needs_base)
     return WeightedSFT(
         rows=rows,
         job=job,
@@ -401,13 +407,14 @@ def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
         model=model,
         known=initial_log_probs(job, rows, model),
         base=load_frozen_model(job) if anchors.needs_model(loss) else None,
-        args=fitting.with_cpu_fsdp(
-            SFTConfig(
-                **fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True}
-            )
-        ),
+        args=args,
         peft_config=fitting.lora_config(lora) if lora else None,
     )
+
+
+def scores_first(loss: Loss) -> bool:
+    """Return whether an objective needs log pi_0 by the model as it is before the training."""
+    return load_objective(loss).needs_pi_0 and loss.pi_0 != "recorded"
 
 
 def initial_log_probs(
@@ -422,16 +429,16 @@ def initial_log_probs(
     """
     loss = job.recipe.loss
     by_column: dict[str, list[list[float]]] = {}
-    needed = load_objective(loss).needs_pi_0
-    if needed and loss.pi_0 == "recorded":
+    needed = scores_first(loss)
+    if load_objective(loss).needs_pi_0 and not needed:
         by_column["pi_0"] = [list(row.tokens.pi_0) or [0.0] * len(row.tokens.ids) for row in rows]
-        needed = False
     if anchors.needs_base(loss) or needed:
-        if not fitting.on_cpu():
-            model.to(fitting.local_device())
-        base_log_probs = reference.log_probs(
-            model, rows, bf16=fitting.training_precision(job) == "bf16"
-        )
+        with fitting.gathered_weights(model):
+            if not fitting.on_cpu():
+                model.to(fitting.local_device())
+            base_log_probs = reference.log_probs(
+                model, rows, bf16=fitting.training_precision(job) == "bf16"
+            )
         by_column |= {"base": base_log_probs} if anchors.needs_base(loss) else {}
         by_column |= {"pi_0": base_log_probs} if needed else {}
     return by_column

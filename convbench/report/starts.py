@@ -123,6 +123,25 @@ def model_names(policies: Sequence[Policy]) -> str:
     return "; ".join(f"{', '.join(names)}: {model}" for model, names in lines.items())
 
 
+ENGINE_NAMES = {"vllm": "vLLM", "local": "convbench's own engine"}
+"""Engines on this machine, by the scheme of a reference."""
+
+
+def engine_note(policies: Sequence[Policy]) -> str | None:
+    """Return a sentence on which engine sampled Base and the trained policies, if it was not the
+    same for all; None if it was. Engines differ in the last digits, and so may replies."""
+    names_by_engine: dict[str, list[str]] = {}
+    for policy in sorted(policies, key=lambda policy: not policy.is_base):
+        scheme = policy.model.partition(":")[0]
+        engine = ENGINE_NAMES.get(scheme, "a server" if "/" in scheme else None)
+        if engine and (policy.is_base or start_of(policy) is not None):
+            names_by_engine.setdefault(engine, []).append(policy.name)
+    if len(names_by_engine) < 2:
+        return None
+    parts = (f"{', '.join(names)} by {engine}" for engine, names in names_by_engine.items())
+    return f"Not sampled by one engine: {'; '.join(parts)}."
+
+
 def short_model(model: str) -> str:
     """Return a model's reference, with an absolute path shortened to its last folder (`local:/a/b`
     to `local:b`); others are unchanged."""

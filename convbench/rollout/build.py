@@ -21,6 +21,7 @@ from convbench.errors import ConvbenchError, FatalModelError, RunError, SpecErro
 from convbench.models.batch import no_batches
 from convbench.models.model import Model
 from convbench.models.open import policy_or_default
+from convbench.models.refusals import to_stderr
 from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
@@ -233,7 +234,7 @@ async def build_missing_in_loop(
 ) -> BuildSummary:
     """Do what `build_missing` does, in a running event loop and without taking the lock, which the
     caller holds; the run is not checked for shards."""
-    async with open_cast(run, options) as cast:
+    async with open_cast(run, options, to_stderr) as cast:
         many = max_calls(options, cast.values())
         async with open_caller(run, options, label, many, cast.values()) as caller:
             jobs = max_conversations(many, cast.values())

@@ -31,6 +31,13 @@ from convbench.models.consent import is_known, printable_line, remember_address,
 from convbench.models.devices import Placement, placement_of
 from convbench.models.model import Model
 from convbench.models.open import open_model
+from convbench.models.refusals import Note
+from convbench.models.side_by_side import (
+    ENGINES,
+    Engine,
+    describe_side_by_side,
+    place_side_by_side,
+)
 from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.redact import strip_address
@@ -185,30 +192,65 @@ async def open_caller(
 
 
 @asynccontextmanager
-async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, Model]]:
+async def open_cast(
+    run: Run, options: CallOptions, note: Note | None = None
+) -> AsyncIterator[dict[str, Model]]:
     """Yield the open models of a run's cast by speaker, and close them at the end.
 
     A speaker whose steps are all scripted has none. Speakers with equal configurations, addresses
-    and devices share one model. Raise RunError if the user did not agree to a model being called,
-    and the errors of opening a model.
+    and devices share one model. Different models that this machine runs get cards of their own, or
+    shares of one (`place_side_by_side`); `note` is called with a line on that. Raise RunError if
+    the user did not agree to a model being called, and the errors of opening a model.
     """
     opened: dict[str, Model] = {}
     cast: dict[str, Model] = {}
+    placements = cast_placements(run, options, note)
     async with AsyncExitStack() as stack:
         for name, member in run.manifest.cast.items():
             if member.model == SCRIPT:
                 continue
             base = _member_address(run, member, options)
-            role: Role = "policy" if name == run.manifest.protocol.policy else "teacher"
-            settings = f"{member.reads} {member.extra_body} {device_placement(options, role)}"
+            settings = f"{member.reads} {member.extra_body} {placements[name]}"
             key = f"{member.model} {member.short} {base} {settings}"
             if key not in opened:
                 opened[key] = open_for(
-                    run, member.model, base, options, short=member.short, member=member, role=role
+                    run,
+                    member.model,
+                    base,
+                    options,
+                    short=member.short,
+                    member=member,
+                    placement=placements[name],
                 )
                 stack.push_async_callback(opened[key].aclose)
             cast[name] = opened[key]
         yield cast
+
+
+def cast_placements(
+    run: Run, options: CallOptions, note: Note | None = None
+) -> dict[str, Placement | None]:
+    """Return the placement of each speaker of a run's cast; those that this machine runs at the
+    same time with different weights stand side by side, of which `note` gets a line."""
+    placements: dict[str, Placement | None] = {}
+    engines: dict[str, Engine] = {}
+    for name, member in run.manifest.cast.items():
+        role: Role = "policy" if name == run.manifest.protocol.policy else "teacher"
+        placements[name] = device_placement(options, role)
+        is_engine = member.model.partition(":")[0] in ENGINES
+        if is_engine and _member_address(run, member, options) is None:
+            engines.setdefault(member.model, Engine(member.model, placements[name]))
+    together = list(engines.values())
+    side_by_side = place_side_by_side(together)
+    if side_by_side == [engine.placement for engine in together]:
+        return placements
+    if note is not None:
+        note(describe_side_by_side(together, side_by_side))
+    by_model = dict(zip(engines, side_by_side, strict=True))
+    return {
+        name: by_model.get(member.model, placements[name])
+        for name, member in run.manifest.cast.items()
+    }
 
 
 def check_cast(run: Run, options: CallOptions) -> bool:
@@ -270,12 +312,14 @@ def open_for(
     *,
     short: str | None = None,
     member: ModelConfig | None = None,
-    role: Role,
+    role: Role | None = None,
+    placement: Placement | None = None,
 ) -> Model:
     """Return an open model for a run: a speaker's, a judge's, a grader's or a learner's.
 
     `short` is the short name by which it was requested, whose settings (headroom, refused
-    parameters, price) apply. `member` is its recorded configuration. `role` determines its devices.
+    parameters, price) apply. `member` is its recorded configuration. `role` determines its devices,
+    or without one `placement` says them.
     With `options.model_pool` the model is the pool's and stays open. Raise RunError if the user did
     not agree to its being called, and FatalModelError for an unknown one.
     """
@@ -283,7 +327,7 @@ def open_for(
     check_consent(run, ref, base, options)
     if member is not None:
         _refuse_body(run, member, base, options)
-    placed_at = device_placement(options, role)
+    placed_at = placement if role is None else device_placement(options, role)
     opener = partial(
         open_model,
         ref,

@@ -149,6 +149,9 @@ class ExperimentSpec(FrozenModel):
     """`--set` of build: dotted keys `task.…` and `protocol.…`."""
     recipe_sets: dict[str, Sets] = Field(default_factory=dict)
     """`--set` of train, by learner; `all` applies to every learner."""
+    launch: Sets = Field(default_factory=dict)
+    """`--set launch.KEY` of train: keys of the launch files, such as `num_processes`, with their
+    values, for every training that has a launcher."""
     per_task: dict[str, Settings] = Field(default_factory=dict)
     """Settings of one task's cells, e.g. paths of its files, laid over the experiment's."""
     per_cell: tuple[CellSettings, ...] = ()

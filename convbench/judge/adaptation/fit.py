@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +21,11 @@ BETAS, EPS = (0.9, 0.999), 1e-8
 """AdamW's defaults in torch."""
 AWAY = -100
 """Label of a token without loss, as in torch."""
+
+
+POSITIONS = 4096
+"""Most positions of one pass. A larger batch is divided, down to one row of each seed, and layers
+compute their activations again in the backward pass: with 7 billion weights 6 MB a position."""
 
 
 class TrainingDiverged(Exception):
@@ -45,9 +53,12 @@ def fit_adapters(
     started = time.monotonic()
     adam = Adam(stack, inner, total)
     labels = next_token_labels(rows, starts)
-    with stack.apply_to_model():
+    size = rows_at_once(max(map(len, rows)), len(stack.seeds), inner)
+    with stack.apply_to_model(), recomputed_layers(model, size is not None):
         for number, orders in enumerate(_iter_steps(len(rows), stack.seeds, inner)):
-            loss, gradient = _step_gradient(model, stack, (rows, labels), orders, inner, clock)
+            loss, gradient = _step_gradient(
+                model, stack, (rows, labels), orders, inner, clock, size
+            )
             if not bool(torch.isfinite(loss).all()):
                 raise TrainingDiverged(
                     f"diverged: the loss is {float(loss.max())} at step {number + 1}"
@@ -79,29 +90,69 @@ def _step_gradient(
     orders: Sequence[Sequence[int]],
     inner: InnerSettings,
     clock: PassClock,
+    part_size: int | None,
 ) -> tuple[Any, Any]:
-    """Return (loss of every seed in one step [seeds], its gradient [seeds, numbers])."""
+    """Return (loss of every seed in one step [seeds], its gradient [seeds, numbers]).
+
+    `part_size` rows of each seed go through in one pass, of which only the logits that have a label
+    are computed; None: a batch, as one.
+    """
     rows, targets = rows_and_labels
     tokens = [sum(label != AWAY for i in order for label in targets[i]) for order in orders]
     share = 1 / torch.tensor(tokens, device=model.device)
     losses, gradient = torch.zeros(len(orders), device=model.device), None
-    for start in range(0, len(orders[0]), inner.batch_size):
-        part = [i for order in orders for i in order[start : start + inner.batch_size]]
+    size = part_size or inner.batch_size
+    for start in range(0, len(orders[0]), size):
+        part = [i for order in orders for i in order[start : start + size]]
         ids, mask = pad_rows([rows[i] for i in part], model.device)
         labels = pad_rows([targets[i] for i in part], model.device, AWAY)[0]
+        positions: dict[str, Any] = {}
+        if part_size and "logits_to_keep" in inspect.signature(model.forward).parameters:
+            labelled = (labels != AWAY).any(0).nonzero()[:, 0]
+            positions["logits_to_keep"] = labelled if len(labelled) else labelled.new_zeros(1)
+            labels = labels[:, positions["logits_to_keep"]]
         with clock.count_pass():
             with torch.autocast(
                 model.device.type, torch.bfloat16, enabled=inner.precision == "bf16"
             ):
-                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
+                logits = model(
+                    input_ids=ids, attention_mask=mask, use_cache=False, **positions
+                ).logits[:, : labels.shape[1]]
             loss = torch.nn.functional.cross_entropy(
                 logits.reshape(-1, logits.shape[-1]).float(), labels.reshape(-1), reduction="none"
             )
             by_seed = loss.view(len(orders), -1).sum(-1) * share
             more = stack.loss_gradient(by_seed.sum())
         losses += by_seed.detach()
-        gradient = more if gradient is None else gradient + more
+        gradient = more if gradient is None else gradient.add_(more)
     return losses, gradient
+
+
+def rows_at_once(longest: int, seeds: int, inner: InnerSettings) -> int | None:
+    """Return how many rows of each seed go through the model in one pass so that they keep to
+    `POSITIONS`, at least one; None if a batch does. The step is the same."""
+    if seeds * inner.batch_size * longest <= POSITIONS:
+        return None
+    return max(1, POSITIONS // (seeds * longest))
+
+
+@contextmanager
+def recomputed_layers(model: Any, is_on: bool) -> Iterator[None]:
+    """Let the model's layers compute their activations again in the backward pass in place of
+    keeping them, during the block, if the flag is set. The model stays in evaluation mode: dropout
+    is in modules within the layers."""
+    from torch.utils.checkpoint import checkpoint
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [m for m in model.modules() if is_on and isinstance(m, GradientCheckpointingLayer)]
+    for layer in layers:
+        layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+        layer.gradient_checkpointing = layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.gradient_checkpointing = layer.training = False
 
 
 def next_token_labels(

@@ -70,6 +70,9 @@ class AdaptationSettings(FrozenModel):
     (`self-edit-self-qa`); null refuses such passages."""
     writes_tokens: int = Field(default=512, ge=1)
     """Longest such reply in tokens; decoding is greedy."""
+    train_only: bool = False
+    """Whether only edits of train passages are learnt alone, for their rewards: those of the others
+    are then measured by one training on all of them (`pretraining`)."""
     inner: InnerSettings = InnerSettings()
     """The inner loop."""
     pretraining: dict[str, Any] = Field(default_factory=lambda: dict(CPT))

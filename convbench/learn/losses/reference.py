@@ -59,4 +59,4 @@ def _token_log_probs(
     logits = model(input_ids=ids, attention_mask=real.to(model.device), use_cache=False).logits
     full_logits = logits[:, :-1] if logits.dtype == torch.float64 else logits[:, :-1].float()
     log_probs = (full_logits / temperature).log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
-    return log_probs.masked_fill(mask[:, 1:] == 0, 0).double().tolist()  # type: ignore[no-any-return]
+    return log_probs.masked_fill(mask[:, 1:] == 0, 0).cpu().double().tolist()  # type: ignore[no-any-return]

@@ -274,12 +274,12 @@ def centred_advantages(
                 -1, batch["input_ids"][i, 1:][is_policy[i]][:, None]
             ).squeeze(-1)
             values.append(token_ratios - (reference_log_probs.exp() * ratio).sum(-1))
-        flat, turns = torch.cat(values).double(), marks[is_policy]
+        flat, turns = torch.cat(values).cpu().double(), marks[is_policy].cpu()  # MPS: no float64
         sums = flat.new_zeros(len(batch["owner"])).index_add(0, turns, flat)
         if mean:
             sums /= torch.bincount(turns, minlength=len(sums)).clamp(min=1)
         for number, index in enumerate(places):
-            by_index[index] = sums[batch["owner"] == number].cpu()
+            by_index[index] = sums[batch["owner"].cpu() == number]
     return [by_index[i] for i in range(len(rows))]
 
 
@@ -371,7 +371,6 @@ def critic_trainer(job: Job, trajectories: TrajectoryPairs) -> tuple[CriticTrain
     fitting.silence_libraries()
     settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     table = CriticData.from_pairs(job, trajectories, settings)
-    model = fitting.load_model(job).to(torch_device())
     pad = job.chat.tokenizer.pad_token_id or 0
     bf16 = fitting.training_precision(job) == "bf16"
     values = fitting.training_arguments(job, trl=False)
@@ -379,7 +378,11 @@ def critic_trainer(job: Job, trajectories: TrajectoryPairs) -> tuple[CriticTrain
     args = fitting.with_cpu_fsdp(
         TrainingArguments(**values)
     )  # these say that there are several processes
-    reference = score_turns_shared(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
+    # after the arguments: by them ZeRO-3 loads in shards
+    model = fitting.load_model(job, sharded=fitting.can_gather())
+    with fitting.gathered_weights(model):
+        model = model.to(torch_device())
+        reference = score_turns_shared(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
     if lora is not None:
         from peft import get_peft_model
 

@@ -6,13 +6,19 @@ Every stage writes its result into the checkpoint's folder (`critic/`, `candidat
 
 from __future__ import annotations
 
-import json
+import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from convbench.learn.job import Job, TrainContext
+from convbench.learn.launch import (
+    count_accelerators,
+    run_command,
+    trainer_devices,
+    worker_environment,
+)
 from convbench.learn.log import LoggedConversation
 from convbench.learn.memory import (
     MemoryParts,
@@ -44,7 +50,6 @@ from convbench.schema import text_of
 from convbench.schema.recipe import Recipe
 from convbench.shards.runner import ShardRunner
 from convbench.store.checkpoint import Checkpoint
-from convbench.store.jsonl import write_atomic
 from convbench.views import policy_turns
 
 PREVIEW_CONVERSATIONS = 8
@@ -196,8 +201,24 @@ class SweetPreparation:
             self.context.calls,
             ShardRunner(self.context.spread, self.context.calls, self.context.specs),
         )
-        rank_candidates(job, self.selection, self.settings)
+        if not self.is_ready():
+            self._rank_candidates()
         return []
+
+    def _rank_candidates(self) -> None:
+        """Rank the candidates: in this process, or if a device is used or set in one of its own,
+        whose end returns the device's memory to what runs next."""
+        calls = self.context.calls
+        gpus, names = count_accelerators(calls), trainer_devices(calls)
+        if names is None and not gpus:
+            from convbench.learn.sweet.ranking import rank_candidates
+
+            rank_candidates(self.job, self.selection, self.settings)
+            return
+        one_process = self.context.launch.model_copy(update={"accelerate": None})
+        program = [sys.executable, "-m", "convbench.learn.sweet.ranking", str(self.job.folder)]
+        env, log = worker_environment(one_process, gpus, names), self.job.folder / "rank.log"
+        run_command(program, env, log, self.job.recipe.fit, self.context.locks)
 
     def result_lines(self) -> Iterator[tuple[str, str]]:
         """Yield (label, line) on the critic's scores of held-out conversations; the label is
@@ -232,22 +253,3 @@ def credit_lines(critic: Path, selection: Selection) -> Iterator[str]:
         for turn, value in zip(turns, values, strict=False):
             text = " ".join(text_of(item.conversation.turns[turn].content).split())
             yield f"  {value:+8.3f}  {textwrap.shorten(text, 70, placeholder=' …')}"
-
-
-def rank_candidates(job: Job, selection: Selection, settings: SweetArgs) -> None:
-    """Write `ranked.jsonl`, every candidate of the selection with the critic's `advantage`, unless
-    it exists."""
-    file = job.folder / RANKED
-    if file.exists():
-        return
-    from convbench.learn.sweet.ranking import candidate_advantages
-
-    rows = list(candidates.read_candidates(job.folder / CANDIDATES))
-    by_id = {item.conversation_id: item for item in selection.logged}
-    known = [row for row in rows if row["conversation_id"] in by_id]
-    advantages = candidate_advantages(job, job.folder / CRITIC, by_id, known, settings)
-    lines = [
-        json.dumps({**row, "advantage": value})
-        for row, value in zip(known, advantages, strict=True)
-    ]
-    write_atomic(file, ("\n".join(lines) + "\n").encode())

@@ -35,7 +35,7 @@ from convbench.report.published import (
     size_table,
 )
 from convbench.report.sections import Section
-from convbench.report.starts import model_names
+from convbench.report.starts import engine_note, model_names
 from convbench.report.tables.cells import (
     NONE,
     decimal_cell,
@@ -86,6 +86,7 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
             f"errors imply (table {published.number if published else '-'}), where we have at "
             "least as many."
         )
+    notes += [note] if (note := engine_note(section.policies)) else []
     notes += _regime_notes(section)
     printed = published if paper else None
     rows = []
