@@ -33,8 +33,11 @@ from convbench.learn.kernels import (
 from convbench.learn.losses import TokenBatch, anchors, load_objective, reference
 from convbench.learn.probe import Probe
 from convbench.learn.rows import TrainingRow
+from convbench.learn.select import Selection
 from convbench.learn.steps import StepCount
-from convbench.learn.weights import shape_weights
+from convbench.learn.stored_rows import StoredData
+from convbench.learn.weights import paper_weights, shape_weights
+from convbench.schema.recipe import Loss, Recipe
 
 COLLAPSE_NATS = 1.0
 """Nats a token: if log pi of positively weighted rows falls by more, the policy has collapsed."""
@@ -257,6 +260,8 @@ class WeightedSFT(SFTTrainer):
         multiplied by their number.
         """
         inputs = dict(inputs)
+        if self.probe is not None:
+            self.probe.record_gradient(model)
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         inputs = self._drop_zero_weight(inputs)
@@ -448,9 +453,33 @@ def fit(job: Job, weighted: WeightedData) -> None:
     fitting.silence_libraries()
     rows = load_rows(job, weighted)
     trainer = weighted_trainer(job, rows.rows)
+    if trainer.probe is not None and compares_weightings(job.recipe):
+        first = trainer.is_world_process_zero()
+        trainer.probe.weights = paper_weights(logged_data(job, weighted)) if first else {}
     fitting.run_training(
         trainer, job, StepCount(len(rows.rows), job.recipe.data.unit, job.recipe.fit)
     )
+    gradient = trainer.probe.gradient if trainer.probe is not None else None
     fitting.save_checkpoint(
-        trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks
+        trainer,
+        job,
+        weighted,
+        counts=rows.counts,
+        flat_tasks=weighted.flat_tasks,
+        **({"gradient": gradient} if gradient else {}),
     )
+
+
+def compares_weightings(recipe: Recipe) -> bool:
+    """Return True if the first step's gradient is also measured under the other of ReFit's and
+    SWiFt's weights: of these two learners, with rewards of conversations and their own loss."""
+    return (
+        recipe.trainer in ("refit", "swift")
+        and recipe.weighting.reward == "conversation"
+        and recipe.loss == Loss()
+    )
+
+
+def logged_data(job: Job, weighted: WeightedData) -> Selection:
+    """Return the logged conversations of the data; they are read again if only rows are stored."""
+    return job.log() if isinstance(weighted, StoredData) else weighted.selection
