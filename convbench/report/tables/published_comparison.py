@@ -24,6 +24,7 @@ from convbench.report.sections import Section
 from convbench.report.tables.adaptation import adaptation_accuracies
 from convbench.report.tables.cells import estimate_cell
 from convbench.report.tables.judges import duel_points
+from convbench.report.tables.many_passages import pretrained_accuracies, trains_all_weights
 from convbench.stats.means import ErrorKind, Estimate, estimate_mean
 
 MethodLine = tuple[str, str, tuple[Estimate | None, ...]]
@@ -128,9 +129,14 @@ def _published_name(policy: Policy, reference: ReferenceTable) -> str:
 
 def _edit_lines(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[MethodLine]:
     few_shot = section.protocol == "self-edit-few-shot"
-    for name, values in adaptation_accuracies(section, judge).items():
-        mean = estimate_mean(values, kind)
+    taught = adaptation_accuracies(section, judge)
+    pretrained = pretrained_accuracies(section, judge)
+    whole = trains_all_weights(judge_spec(section.policies, judge))
+    for name in dict.fromkeys((*taught, *pretrained)):
+        mean = estimate_mean(taught.get(name, ()), kind)
         if few_shot:
             yield SOLVED.get(name, name), name, (mean,)
         else:
-            yield EDITS.get(name, name), name, (mean, None, None)
+            at_once = estimate_mean(pretrained.get(name, ()), kind)
+            both = (None, at_once) if whole else (at_once, None)
+            yield EDITS.get(name, name), name, (mean, *both)
