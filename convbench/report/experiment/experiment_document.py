@@ -33,7 +33,7 @@ from convbench.report.layout import judges_of, report_document
 from convbench.report.plots.draw import with_pictures
 from convbench.report.plots.style import Page, drawing_style
 from convbench.report.policies import Policy, read_policy
-from convbench.report.published import CITATION, DEFAULT_TURNS
+from convbench.report.published import CITATION, DEFAULT_TURNS, reference_of
 from convbench.report.sections import Section, group_sections
 from convbench.report.tables import reference_table
 from convbench.schema import Turn
@@ -309,7 +309,7 @@ def _experiment_document(
     known = [comparison for comparison in comparisons if comparison.is_planned]
     unmatched = _without_table(experiment.sections, known)
     parts = [
-        _overview_part(experiment, known, facts),
+        _overview_part(experiment, known, (*_reference_facts(unmatched), *facts)),
         *_printed_parts(known, kind, plots, against),
         *_other_parts(unmatched, kind, plots, against),
         *_reference_parts(unmatched, kind),
@@ -404,6 +404,16 @@ def _other_parts(
     if plots:
         report = with_pictures(report, unmatched, kind=kind)
     yield from report.parts
+
+
+def _reference_facts(sections: Sequence[Section]) -> list[str]:
+    """Return a line on each other paper whose printed table stands beside our results."""
+    tables = (reference_of(s.protocol, s.base.model if s.base else "") for s in sections)
+    papers = dict.fromkeys((t.authors, t.citation) for t in tables if t is not None)
+    return [
+        f"Results of {authors} stand beside ours in the parts named Printed: {citation}."
+        for authors, citation in papers
+    ]
 
 
 def _reference_parts(sections: Sequence[Section], kind: ErrorKind | None) -> Iterator[ReportPart]:

@@ -32,28 +32,29 @@ def draw_forgetting(by_name: Mapping[str, Sequence[ForgettingSequence]], name: s
     image = None
     for index, (of, matrix) in enumerate(matrices.items()):
         axes = grid[index // across][index % across]
-        image = _draw_matrix(axes, matrix, 6.5 if across == 1 else 5.0)
+        image = _draw_matrix(axes, matrix, across == 1)
         if len(matrices) > 1:
             axes.set_title(of)
     for index in range(len(matrices), across * down):
         grid[index // across][index % across].set_axis_off()
     count = max(map(len, by_name.values()))
-    many = f", mean over {count} sequences" if count > 1 else ""
-    figure.colorbar(image, ax=grid, label=f"accuracy, closed book{many}")
+    figure.colorbar(image, ax=grid, label="accuracy, closed book")
     caption = (
-        "Accuracy on each passage after each edit, closed book, mean over "
-        f"{count} sequence{'' if count == 1 else 's'}."
+        "Accuracy on each passage, in the order of the edits, after each edit, closed book, mean "
+        f"over {count} sequence{'' if count == 1 else 's'}."
     )
     return save_picture(figure, name, caption)
 
 
-def _draw_matrix(axes: Any, matrix: Sequence[Sequence[float]], font: float) -> Any:
-    """Draw one matrix; return its image, for the colour bar."""
+def _draw_matrix(axes: Any, matrix: Sequence[Sequence[float]], alone: bool) -> Any:
+    """Draw one matrix, in smaller type unless it is alone in its row; return its image, for the
+    colour bar."""
+    font = 6.5 if alone else 5.0
     size = len(matrix)
     values = [[*row, *[float("nan")] * (size - len(row))] for row in matrix]
     axes.grid(visible=False)
     image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis")
-    axes.set_xlabel("passage, in the order of the edits")
+    axes.set_xlabel("passage, in the order of the edits" if alone else "passage")
     axes.set_ylabel("after edit")
     axes.set_xticks(range(size), [str(i + 1) for i in range(size)])
     axes.set_yticks(range(size), [str(i + 1) for i in range(size)])

@@ -110,11 +110,13 @@ def pretraining_table(section: Section, judge: str | None, kind: ErrorKind) -> T
     notes = (
         "One training on the self-edits of all passages at once (continued pre-training) of "
         f"{'all weights' if whole else 'adapters'}, then closed-book accuracy, mean ± standard "
-        "error; differences paired by passage, Student's t over passages. All answers come of one "
-        "training, whose own variation the errors lack.",
+        "error; differences paired by passage, Student's t over passages. All answers of a run "
+        "come of one training, whose own variation the errors lack.",
         *table.notes[1:],
     )
-    return Table("All passages at once", table.columns, table.rows, notes, "pretraining")
+    rows = tuple((*row[:-2], row[-1]) for row in table.rows)  # adaptations do not count here
+    columns = (*table.columns[:-2], table.columns[-1])
+    return Table("All passages at once", columns, rows, notes, "pretraining")
 
 
 def forgetting_table(sequences: Sequence[ForgettingSequence], of: str = "") -> Table:

@@ -10,7 +10,7 @@ from convbench.judge.few_shot.baselines import ORACLE
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure, metric_measure
-from convbench.report.policies import Policy, judge_spec
+from convbench.report.policies import NAMES, Policy, judge_spec
 from convbench.report.published import (
     FEW_SHOT,
     LARGE,
@@ -121,6 +121,8 @@ def _published_name(policy: Policy, reference: ReferenceTable) -> str:
         trained = known is None or (known == LARGE and LARGE not in reference.methods)
         return "Zero-shot" if trained else str(known)
     name = policy.name.partition(" (")[0]
+    if name != NAMES["sweet"]:  # multi-turn DPO, for one, is defined without both
+        return name
     args = policy.recipe.get("args") or {}
     if not args.get("normalize", True):
         return f"{name} without length normalisation"
