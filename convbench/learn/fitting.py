@@ -187,7 +187,7 @@ class ProgressLines(TrainerCallback):
 def device_name() -> str:
     """Return the name of this process's device: its GPU's, `Apple GPU` or `CPU`."""
     if torch.cuda.is_available():
-        return torch.cuda.get_device_name(local_device())
+        return str(torch.cuda.get_device_name(local_device()))
     return "Apple GPU" if torch.backends.mps.is_available() else "CPU"
 
 
@@ -211,13 +211,13 @@ class TrainingClock(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Write the seconds so far into the file."""
         if state.is_world_process_zero:
-            write_atomic(self.file, json.dumps(self._elapsed()).encode())
+            write_atomic(self.file, json.dumps(self._seconds_so_far()).encode())
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop the clock."""
-        self.seconds = self._elapsed()
+        self.seconds = self._seconds_so_far()
 
-    def _elapsed(self) -> float:
+    def _seconds_so_far(self) -> float:
         return self.earlier + time.monotonic() - self.began
 
 

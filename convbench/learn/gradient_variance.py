@@ -59,7 +59,7 @@ class GradientSums:
         self.rows += 1
         self.tokens += len(labels)
 
-    def record(self) -> dict[str, Any] | None:
+    def training_figures(self) -> dict[str, Any] | None:
         """Return the figures for `training.json`; None for fewer than two rows.
 
         Each weighting has `variance`, the trace of the covariance of the step's gradient
@@ -80,8 +80,8 @@ class GradientSums:
 def measure_gradients(
     trainer: Any, model: Any, rows: Sequence[TrainingRow], weights: Mapping[str, Sequence[float]]
 ) -> dict[str, Any] | None:
-    """Return the figures of `GradientSums.record` for these rows with the model as it is; None if
-    they cannot be computed.
+    """Return the figures of these rows with the model as it is, as `training_figures` gives them;
+    None if they cannot be computed.
 
     `weights` has, by conversation, the weight in each weighting; rows of other conversations count
     in neither. Every process must call it with the same rows, since sharded weights need all; those
@@ -119,4 +119,4 @@ def measure_gradients(
     finally:
         hook.remove()
         trainer.model.train(training)
-    return None if sums is None else sums.record()
+    return None if sums is None else sums.training_figures()

@@ -37,7 +37,7 @@ from convbench.learn.select import Selection
 from convbench.learn.steps import StepCount
 from convbench.learn.stored_rows import StoredData
 from convbench.learn.weights import paper_weights, shape_weights
-from convbench.schema.recipe import Loss, Recipe
+from convbench.schema.recipe import Loss
 
 COLLAPSE_NATS = 1.0
 """Nats a token: if log pi of positively weighted rows falls by more, the policy has collapsed."""
@@ -448,12 +448,18 @@ def load_frozen_model(job: Job) -> Any:
     return model if fitting.on_cpu() else model.to(fitting.local_device())
 
 
-def fit(job: Job, weighted: WeightedData) -> None:
-    """Train the recipe's model on weighted conversations and save it in the job's folder."""
+def fit(job: Job, weighted: WeightedData, *, compares_weightings: bool = False) -> None:
+    """Train the recipe's model on weighted conversations and save it in the job's folder.
+
+    `compares_weightings` also measures the first step's gradient under ReFit's and SWiFt's weights,
+    if the rewards are those of conversations and the loss is these learners' own.
+    """
     fitting.silence_libraries()
     rows = load_rows(job, weighted)
     trainer = weighted_trainer(job, rows.rows)
-    if trainer.probe is not None and compares_weightings(job.recipe):
+    recipe = job.recipe
+    compares_weightings &= recipe.weighting.reward == "conversation" and recipe.loss == Loss()
+    if trainer.probe is not None and compares_weightings:
         first = trainer.is_world_process_zero()
         trainer.probe.weights = paper_weights(logged_data(job, weighted)) if first else {}
     fitting.run_training(
@@ -467,16 +473,6 @@ def fit(job: Job, weighted: WeightedData) -> None:
         counts=rows.counts,
         flat_tasks=weighted.flat_tasks,
         **({"gradient": gradient} if gradient else {}),
-    )
-
-
-def compares_weightings(recipe: Recipe) -> bool:
-    """Return True if the first step's gradient is also measured under the other of ReFit's and
-    SWiFt's weights: of these two learners, with rewards of conversations and their own loss."""
-    return (
-        recipe.trainer in ("refit", "swift")
-        and recipe.weighting.reward == "conversation"
-        and recipe.loss == Loss()
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from convbench.learn import launch
 from convbench.learn.weights import paper_weights
 from convbench.store.run import Run
 from tests.learn import tiny
@@ -16,7 +17,6 @@ from tests.trainers.test_exact import rows_of
 
 torch = later("torch")
 transformers = later("transformers")
-weighted_sft = later("convbench.learn.weighted_sft")
 fitting = later("convbench.learn.fitting")
 
 
@@ -28,7 +28,7 @@ def trained(folder: Path, run: Run, model: Path, recipe: str, **sets: Any) -> tu
     folder.mkdir()
     one = {"fit.max_steps": 1, "fit.batch_size": 3, "fit.accumulation": 3, "fit.precision": "fp32"}
     job, weighted = tiny.prepared(folder, recipe, run, model, **{**one, **sets})
-    weighted_sft.fit(job, weighted)
+    launch.load_trainer(launch.locate_trainer(job.recipe.trainer)).fit(job, weighted)
     return json.loads((job.folder / "training.json").read_text()), rows_of(job, weighted), weighted
 
 

@@ -116,13 +116,12 @@ def trained_policy(section: Section) -> Policy | None:
     if not trained:
         return None
     names = list(NAMES.values())
-    rounds = {policy.run.path: round_of(policy) or (plain_name(policy), 0) for policy in trained}
 
-    def order(policy: Policy) -> tuple[int, int]:
-        name, number = rounds[policy.run.path]
+    def table_order(policy: Policy) -> tuple[int, int]:
+        name, number = round_of(policy) or (plain_name(policy), 0)
         return names.index(name) if name in names else len(names), -number
 
-    return min(trained, key=order)
+    return min(trained, key=table_order)
 
 
 def _side_by_side(pair: ConversationPair) -> SideBySide:
@@ -159,11 +158,15 @@ def judge_words(run: Run, verdicts: Iterable[Verdict]) -> tuple[tuple[str, str],
     specs, words = run.judge_specs(), []
     for verdict in verdicts:
         spec = specs.get(verdict.fingerprint)
-        scored = [("", verdict), *((f"turn {t.turn + 1}, ", t) for t in turn_scores(verdict))]
+        parts = [("", verdict.scores, verdict.justifications)]
+        parts += [
+            (f"turn {turn.turn + 1}, ", turn.scores, turn.justifications)
+            for turn in turn_scores(verdict)
+        ]
         words += [
-            (f"{verdict.judge}, {where}{_score_text(spec, name, part.scores)}", _shorten_text(why))
-            for where, part in scored
-            for name, why in part.justifications.items()
+            (f"{verdict.judge}, {where}{_score_text(spec, name, scores)}", _shorten_text(why))
+            for where, scores, justifications in parts
+            for name, why in justifications.items()
             if why.strip()
         ]
     return tuple(words)
@@ -186,8 +189,9 @@ def _question_table(
     self-edits; None if the judge asked none, or the questions are not those of the task."""
     questions = example.hidden.get("questions") or []
     spec = judge_spec((pair.base, pair.learnt), pair.judge)
-    replies = [_seed_replies(some, pair.judge, len(questions)) for some in verdicts]
-    if spec is None or not questions or not all(replies):
+    both = [_seed_replies(some, pair.judge, len(questions)) for some in verdicts]
+    replies = [by_seed for by_seed in both if by_seed is not None]
+    if spec is None or not questions or len(replies) < len(both):
         return None
     grade = GRADES.get(str((spec.args.get("inner") or {}).get("grade", "recall")))
     rows = []

@@ -29,7 +29,7 @@ def draw_forgetting(by_name: Mapping[str, Sequence[ForgettingSequence]], name: s
     height = 5.5 if size >= WIDE else 2.3 if across > 1 else 3.0
     figure = new_figure(height * down, panels=2 if size >= WIDE else across)
     grid: Any = figure.subplots(down, across, squeeze=False)
-    image = None
+    image: Any = None
     for index, (of, matrix) in enumerate(matrices.items()):
         axes = grid[index // across][index % across]
         image = _draw_matrix(axes, matrix, across == 1)

@@ -17,6 +17,7 @@ from convbench.report.tables.cells import (
     measure_column,
     measures_of,
     scale_notes,
+    seconds_text,
 )
 from convbench.report.tables.results import ERRORS
 from convbench.stats.means import ErrorKind, Estimate, estimate_mean
@@ -183,7 +184,7 @@ COLUMNS: tuple[tuple[str, Callable[[Training], str]], ...] = (
     ("ties", lambda t: str((t.get("ties") or {}).get("rule", "-"))),
 )
 TIME_COLUMNS: tuple[tuple[str, Callable[[Training], str]], ...] = (
-    ("seconds", lambda t: f"{t['seconds']:.3g}" if t.get("seconds") else "-"),
+    ("seconds", lambda t: seconds_text(t["seconds"]) if t.get("seconds") else "-"),
     ("devices", lambda t: _devices_text(t.get("devices") or {})),
 )
 """Columns for trainings that recorded their time."""

@@ -20,7 +20,7 @@ from convbench.report.document import Cell, Column, Figure, Table
 from convbench.report.policies import Policy, judge_spec, round_of
 from convbench.report.sections import Section
 from convbench.report.tables.adaptation import taught_table
-from convbench.report.tables.cells import decimal_cell
+from convbench.report.tables.cells import decimal_cell, seconds_text
 from convbench.schema import JudgeSpec
 from convbench.stats.means import ErrorKind
 from convbench.store.shape import read_object
@@ -106,10 +106,10 @@ def pretraining_table(section: Section, judge: str | None, kind: ErrorKind) -> T
     if not accuracies:
         return None
     table = taught_table(accuracies, kind)
-    whole = trains_all_weights(judge_spec(section.policies, judge))
+    in_full = trains_all_weights(judge_spec(section.policies, judge))
     notes = (
         "One training on the self-edits of all passages at once (continued pre-training) of "
-        f"{'all weights' if whole else 'adapters'}, then closed-book accuracy, mean ± standard "
+        f"{'all weights' if in_full else 'adapters'}, then closed-book accuracy, mean ± standard "
         "error; differences paired by passage, Student's t over passages. All answers of a run "
         "come of one training, whose own variation the errors lack.",
         *table.notes[1:],
@@ -198,5 +198,7 @@ def adaptation_seconds(policy: Policy, judge: str) -> list[float]:
 def _time_row(name: str, seconds: Sequence[float]) -> tuple[Cell, ...]:
     ordered = sorted(seconds)
     late = ordered[math.ceil(0.95 * len(ordered)) - 1]  # the smallest that 95 % do not exceed
-    cells = (Cell(f"{x:.3g}", figure=Figure(x, n=len(ordered))) for x in (fmean(ordered), late))
+    cells = (
+        Cell(seconds_text(x), figure=Figure(x, n=len(ordered))) for x in (fmean(ordered), late)
+    )
     return Cell(name), Cell(str(len(ordered))), *cells

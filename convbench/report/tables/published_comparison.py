@@ -133,12 +133,12 @@ def _edit_lines(section: Section, judge: str | None, kind: ErrorKind) -> Iterato
     few_shot = section.protocol == "self-edit-few-shot"
     taught = adaptation_accuracies(section, judge)
     pretrained = pretrained_accuracies(section, judge)
-    whole = trains_all_weights(judge_spec(section.policies, judge))
+    in_full = trains_all_weights(judge_spec(section.policies, judge))
     for name in dict.fromkeys((*taught, *pretrained)):
         mean = estimate_mean(taught.get(name, ()), kind)
         if few_shot:
             yield SOLVED.get(name, name), name, (mean,)
         else:
             at_once = estimate_mean(pretrained.get(name, ()), kind)
-            both = (None, at_once) if whole else (at_once, None)
+            both = (None, at_once) if in_full else (at_once, None)
             yield EDITS.get(name, name), name, (mean, *both)

@@ -28,7 +28,8 @@ from convbench.judge.run import judges_of
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import RoundsOptions
-from convbench.report.adaptation import as_markdown, forgetting_table, write_forgetting
+from convbench.report.adaptation import as_markdown, write_forgetting
+from convbench.report.tables.many_passages import forgetting_table
 from convbench.store import Run
 from tests.judge.adaptation.test_kind import good
 from tests.learn.seal import runs
@@ -186,7 +187,7 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
         assert all(0 <= value <= 1 for _, value in values)
     (found,) = measure_forgetting(run, judge, QUIET, sequences=1, length=2)
     assert [len(row) for row in found.after] == [1, 2]
-    assert forgetting_table([found]).count("\n") == 5, "two edits, and before them"
+    assert len(forgetting_table([found]).rows) == 3, "two edits, and before them"
     kept = (run.path / "sequences.jsonl").read_bytes()
     assert measure_forgetting(run, judge, QUIET, sequences=1, length=2) == [found]
     assert (run.path / "sequences.jsonl").read_bytes() == kept, "nothing anew"
