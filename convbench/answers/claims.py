@@ -135,7 +135,11 @@ _QUOTED = re.compile(r"\"[^\"\n]{8,400}\"")
 
 
 def sentence_start(text: str, at: int) -> int:
-    """Return where the sentence at a position begins, at most `REACH` characters before it."""
+    """Return the index after the last sentence mark or line break before index `at`.
+
+    If there is none in the 240 characters (`REACH`) before it, the index 240 before it, at least 0.
+    A blank after the mark belongs to the sentence. A line break before two small letters is none.
+    """
     start = max(0, at - REACH)
     for match in _BOUNDARY.finditer(text, start, at):
         start = match.end()
@@ -143,14 +147,18 @@ def sentence_start(text: str, at: int) -> int:
 
 
 def sentence_end(text: str, at: int) -> int:
-    """Return where the sentence at a position ends, including its mark."""
+    """Return the index after the first sentence mark or line break from index `at` on.
+
+    If there is none in the next 240 characters (`REACH`), the index 240 after it, at most the
+    text's length.
+    """
     match = _BOUNDARY.search(text, at, at + REACH)
     return match.end() if match else min(len(text), at + REACH)
 
 
 def own_noun_phrase(before: str, noun: str, label: bool = False) -> int | None:
-    """Return where the noun phrase begins whose noun follows `before` (lower case), or None if it
-    is not "the answer", "my final answer", "the best option" and the like.
+    """Return the index in `before`, which is lower case, where the noun phrase begins whose noun
+    follows it; None unless it is "the answer", "my final answer", "the best option" and the like.
 
     A noun that is only sometimes an answer needs a word that says so ("the best option"), or must
     be the label of its line (`label`: a colon follows).
@@ -192,14 +200,20 @@ def _in_a_phrase(words: list[re.Match[str]]) -> bool:
 
 
 def about_another(before: str) -> bool:
-    """Return whether the sentence begins with another subject than the question: "For igneous
-    rocks, the answer is"."""
+    """Return whether all of the text before an answer is a phrase that names another subject than
+    the question: "For igneous rocks," before "the answer is".
+
+    False for phrases such as "for this reason" or "in summary".
+    """
     return _ABOUT.match(_normalize_words(before)) is not None
 
 
 def own_aside(aside: str) -> bool:
-    """Return whether a phrase between commas leaves the answer the speaker's own: ", in my
-    view,"."""
+    """Return whether a phrase between commas leaves the answer the speaker's own: ", in my view,".
+
+    False if it ascribes the answer to somebody else, sets a condition, or has a word of denial.
+    True if it is empty.
+    """
     aside = _normalize_words(aside)
     return not (
         _ACCORDING.search(aside + ",")
@@ -210,10 +224,12 @@ def own_aside(aside: str) -> bool:
 
 
 def is_asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool:
-    """Return whether the reply itself asserts the text from `start` to `end`, about this question.
+    """Return whether the reply itself asserts the text from index `start` to `end`, about this
+    question.
 
-    `subjunctive` says that it is said with "would"; then a condition after it counts like one
-    before it.
+    False if its sentence is a question, or if it is denied, conditional, quoted, or ascribed to
+    somebody else or to a first thought. `subjunctive` says that it is said with "would"; then a
+    condition after it counts like one before it.
     """
     opening = sentence_start(text, start)
     before = _normalize_words(text[opening:start]).lstrip()
@@ -247,7 +263,10 @@ def _is_ascribed(before: str) -> bool:
 
 
 def has_denial(sentence: str) -> bool:
-    """Return whether a sentence has a word of denial."""
+    """Return whether a sentence has a word of denial, such as "not", "never" or "wrong".
+
+    "No doubt", "without question", "not only", "no other" and "not hard to" are none.
+    """
     return _DENIES.search(_NO_DOUBT.sub(" ", _normalize_words(sentence))) is not None
 
 

@@ -19,8 +19,11 @@ from convbench.answers.normalize import strip_invisible
 def find_enclosed(
     text: str, opening: re.Pattern[str], closing: re.Pattern[str]
 ) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
-    """Yield each opening mark with the first closing one after it, in order. Openings in between
-    belong to it; one that is not closed is skipped."""
+    """Yield (opening mark, first closing mark after it) for each opening mark, in order, as
+    matches.
+
+    Openings between the two are skipped, and so are those that are not closed.
+    """
     begin = opening.search(text)
     while begin is not None and (end := closing.search(text, begin.end())) is not None:
         yield begin, end
@@ -28,18 +31,23 @@ def find_enclosed(
 
 
 def fenced_blocks(text: str) -> Iterator[str]:
-    """Yield the contents of each fenced block: from a line that begins with three backticks or
-    tildes to a line with nothing else, or to the end."""
+    """Yield the contents of each fenced block, in order.
+
+    A block begins at a line that starts with three or more backticks or tildes (this line is left
+    out) and ends at a line of as many of these or more, or at the end of the text. Each line of a
+    closed block ends in a newline, so that an empty one gives an empty text. A block that is not
+    closed has no last newline, and yields nothing if it has no lines.
+    """
     mark, body = "", list[str]()
     for line in text.split("\n"):
         bare = line.strip(" \t")
-        if mark and bare == mark:
+        if mark and bare.startswith(mark) and not bare.strip(mark[0]):
             yield "".join(f"{body_line}\n" for body_line in body)
             mark, body = "", []
         elif mark:
             body.append(line)
         elif bare.startswith(("```", "~~~")):
-            mark = bare[:3]
+            mark = bare[: len(bare) - len(bare.lstrip(bare[0]))]
     if body:
         yield "\n".join(body)
 
@@ -85,7 +93,10 @@ class SuffixAutomaton:
 
     def longest_runs(self, tokens: Iterable[Hashable]) -> Iterator[int]:
         """Yield for each token the length of the longest run that ends with it and occurs in this
-        sequence."""
+        sequence.
+
+        It is 0 for a token that does not occur.
+        """
         state = length = 0
         for token in tokens:
             while state and token not in self.next[state]:
@@ -126,7 +137,12 @@ _ESCAPES: dict[str, Callable[[str], str]] = {"%": unquote, "&": html.unescape}
 
 
 def decode_pieces(text: str) -> Iterator[str]:
-    """Yield what is encoded in a text: each piece, and all pieces of a kind together."""
+    """Yield what the encoded pieces of a text decode to, and all pieces of one encoding joined.
+
+    The encodings are base64, base32, hex, binary, character codes, letter numbers (1 to 26),
+    Unicode escapes, Morse, and last percent escapes and HTML entities, which give the whole text.
+    At most 40 different pieces of each are read. What does not decode to text is left out.
+    """
     for kind, pattern in _PIECES.items():
         texts = []
         for piece in list(dict.fromkeys(pattern.findall(text)))[:_MOST_CODES]:
@@ -239,18 +255,22 @@ SHORTEST_SECRET = 12
 
 
 class DisguiseReading(NamedTuple):
-    """A text read under one disguise. Kinds: `open` (its letters in plain Latin), `turned`
-    (backwards, shifted), `order` (its words backwards), `spelt`, `hidden` (some of its letters),
-    `decode_pieces`."""
+    """A text read under one disguise, and the kind of disguise.
+
+    Kinds: `open` (its letters in plain Latin), `turned` (backwards, shifted, or with digits as
+    letters), `order` (its words backwards), `spelt` (letter by letter), `hidden` (some of its
+    letters), and `decoded` (see `decode_pieces`).
+    """
 
     kind: str
     text: str
 
 
 def disguise_readings(text: str, depth: int = 2) -> Iterator[DisguiseReading]:
-    """Yield what the text may say in disguise, without the text itself.
+    """Yield the readings of the first 20,000 characters of a text, without the text itself.
 
-    `depth` is the number of nested encodings that are tried.
+    `depth` is the number of nested encodings that are decoded. All readings of a decoded text have
+    the kind `decoded`. Many readings are noise.
     """
     text = text[:_MOST]
     latin = unmask_text(text)
@@ -281,7 +301,13 @@ def secret_runs(secret: str, known: str = "") -> frozenset[str]:
 
 
 def is_smuggled(text: str, secrets: Iterable[frozenset[str]]) -> bool:
-    """Return whether a disguise of the text holds a run of a secret."""
+    """Return whether a disguise of the text holds a run of a secret.
+
+    `secrets` are results of `secret_runs`; without any the result is False.
+
+    A run that the text itself holds in plain letters does not count, unless it is also spelt out
+    letter by letter. Readings of kind `open` do not count.
+    """
     sized_secrets = [(len(next(iter(secret))), secret) for secret in secrets if secret]
     if not sized_secrets:
         return False
@@ -297,8 +323,11 @@ def is_smuggled(text: str, secrets: Iterable[frozenset[str]]) -> bool:
 
 
 def unmask_text(text: str) -> str:
-    """Return the text in plain Latin letters: without fullwidth and ornamental forms, look-alikes
-    of other alphabets, accents and invisible marks."""
+    """Return the text in plain Latin letters, in the same case: without fullwidth and ornamental
+    forms, look-alikes of other alphabets, accents and invisible marks.
+
+    An ASCII text is returned unchanged, and so are letters that look like no Latin one.
+    """
     if text.isascii():
         return text
     latin = unicodedata.normalize("NFKD", strip_invisible(text).translate(_ALIKE))
@@ -307,7 +336,8 @@ def unmask_text(text: str) -> str:
 
 
 def only_letters(text: str) -> str:
-    """Return the letters and digits only, in lower case."""
+    """Return the letters and digits of any script, in lower case and without anything between them;
+    "" if there are none."""
     return "".join(filter(str.isalnum, text)).lower()
 
 

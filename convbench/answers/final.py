@@ -43,10 +43,11 @@ _NEAR = 60
 def final_answer(
     text: str, letters: Letters, carried: bool = False, strict: bool = False
 ) -> str | None:
-    """Return the letter of the option that the final turn answers with, or None if it names none.
+    """Return the letter of the option that the final turn answers with.
 
+    None if it names no option, names two, takes its answer back without another, or stays in doubt.
     `text` is the complete final policy turn. `carried` says that an earlier turn of the same
-    speaker left a thinking block open. Pure and cheap, so that it can serve as an SQL function.
+    speaker left a thinking block open. With `strict` only "The answer is X" in its variants counts.
     """
     options = option_matcher(letters)
     texts = letters.values() if isinstance(letters, Mapping) else ()
@@ -71,9 +72,11 @@ def _ticks_in_words(text: str) -> str:
 def after_marker(
     text: str, marker: str, letters: Letters, carried: bool = False, strict: bool = False
 ) -> str | None:
-    """Return the option named after the last `marker`; there a bare letter or text is enough.
+    """Return the letter of the option named after the last `marker` outside thinking; None if none
+    is, or two are.
 
-    Without the marker the complete turn is read as `final_answer` does.
+    The text after the marker is read as by `final_answer`; if that finds nothing, an option at its
+    very beginning counts. Without the marker the complete turn is read by `final_answer`.
     """
     shown = without_thinking(text, carried)
     _, marked, rest = shown.rpartition(marker)

@@ -18,14 +18,11 @@ from convbench.views import policy_turns
 class GradeResult:
     """What the policy's turns say.
 
-    `answer`: the letter, or for a question without options what follows the protocol's
-    `answer_after`; None if it cannot be read. `correct`: None if it cannot be decided (the
-    conversation failed, or the example has no options or no gold), False if the answer is unparsed.
-    `thinking` (headline): an opening `<thinking>` in the final turn; `thinking_any`: in any policy
-    turn; `thinking_closed`: in the final turn and closed there; all None if the conversation
-    failed. `reasoned`: whether the final turn has reasoning in a separate channel; None if it
-    failed or the text alone was graded. `words`: whitespace-separated words of all policy turns.
-    `n_turns`: policy turns.
+    `answer`: the option's letter, or without options the text after `answer_after`; None if
+    unreadable. `correct`: None without gold letter or options, False without `answer`. `thinking`
+    (headline): a thinking block opens in the final turn; `thinking_any`: in any; `thinking_closed`:
+    it also closes. `reasoned`: the final turn has reasoning in a separate channel. These are None
+    if the conversation failed or has no policy turn.
     """
 
     answer: str | None
@@ -41,7 +38,11 @@ class GradeResult:
 def grade_conversation(
     protocol: ProtocolSpec, conversation: Conversation, example: Example
 ) -> GradeResult:
-    """Return the grade of a conversation by its final policy turn."""
+    """Return the grade of a conversation: the answer of its final policy turn, held against the
+    example's gold answer, and counts over all policy turns.
+
+    For a failed conversation, or one without policy turns, only `words` and `n_turns` are set.
+    """
     own = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
     failed = conversation.failure is not None
     result = grade_texts(
@@ -67,10 +68,11 @@ def grade_texts(
     reading: AnswerReading = "any",
     failed: bool = False,
 ) -> GradeResult:
-    """Return the grade of the policy's turns, given as texts.
+    """Return the grade of the policy's turns, given as texts; `reasoned` is None.
 
-    `options` are the options' texts by letter, or their letters alone, `marker` is the protocol's
-    `answer_after`, `reading` its `answers`.
+    If `failed`, or without texts, only `words` and `n_turns` are set. `options` are the options'
+    texts by letter, or their letters alone. `marker` is the protocol's `answer_after`, `reading`
+    its `answers`: with "strict" only "The answer is X" in its variants counts.
     """
     if failed or not texts:
         return GradeResult(None, None, None, None, None, word_count(texts), len(texts))

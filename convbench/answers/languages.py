@@ -98,7 +98,11 @@ _WRONG = re.compile(
 
 
 def foreign_statements(text: str, low: str, options: OptionMatcher) -> Iterator[Statement]:
-    """Yield the answers in other languages than English."""
+    """Yield the statements of an answer in other languages than English, in no fixed order.
+
+    `text` is in plain form (`normalize_text`) and `low` the same text by `lower_case`. A
+    statement's letter is `NOBODY` (empty) where two options are named.
+    """
     ascii_alone = text.isascii()
     named = [
         m for m in _NAMED.finditer(low) if ascii_alone is False or _begins_a_word(low, m.start())

@@ -41,7 +41,13 @@ _MARK_TAG = re.compile(
 
 
 def normalize_text(text: str) -> str:
-    """Return the text with its marks in plain form; an `<answer>` tag becomes `Answer:`."""
+    """Return the text with quotes, dashes, brackets and other marks in plain form; case and line
+    breaks stay.
+
+    HTML entities are decoded, characters replaced by their NFKC forms, invisible ones removed,
+    LaTeX math marks and text commands dropped (a fraction of digits becomes `1/2`), and HTML
+    emphasis dropped. An `<answer>` tag becomes `Answer:` on a new line, its end a newline.
+    """
     if "&" in text:
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if not text.isascii():
@@ -56,17 +62,22 @@ def normalize_text(text: str) -> str:
 
 
 def strip_html(text: str) -> str:
-    """Return the text without HTML emphasis, with paragraphs and cells on separate lines."""
+    """Return the text without the tags of HTML emphasis and spans, and with a newline for each tag
+    of a paragraph, line break, list item, heading or table cell. Other tags stay."""
     return _MARK_TAG.sub("", _LINE_TAG.sub("\n", text))
 
 
 def strip_invisible(text: str) -> str:
-    """Return the text without invisible characters."""
+    """Return the text without zero-width characters, direction marks, variation selectors, soft
+    hyphens and tag characters. ASCII control characters stay."""
     return text if text.isascii() else _UNSEEN.sub("", text)
 
 
 def lower_case(text: str) -> str:
-    """Return the text in lower case with all positions unchanged (a few letters lower to two)."""
+    """Return the text in lower case, with the same length and positions.
+
+    If lowering would change the length (a few letters become two), only ASCII letters are lowered.
+    """
     low = text.lower()
     return low if len(low) == len(text) else "".join(c.lower() if c < "\x80" else c for c in text)
 
@@ -78,7 +89,10 @@ MOST_BRACES = 50
 
 
 def first_object(text: str) -> dict[str, Any] | None:
-    """Return the first JSON object in a text, or None."""
+    """Return the first JSON object in the first 20,000 characters of a text, whatever surrounds it.
+
+    None without one, or if no object begins at one of the first 50 opening braces.
+    """
     text = text[:MOST_CHARACTERS]
     decoder = json.JSONDecoder()
     at, tries = text.find("{"), 0

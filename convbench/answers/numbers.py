@@ -125,14 +125,19 @@ class Number(NamedTuple):
 
 
 def whole_number(text: str) -> Number | None:
-    """Return the number that makes up the text, or None if it says anything else."""
+    """Return the number that makes up the text, with its unit; only blanks and full stops may
+    follow. None if the text says anything else."""
     number = number_at(text, 0)
     return number if number is not None and not text[number.end :].strip(" .") else None
 
 
 def number_at(text: str, at: int) -> Number | None:
-    """Return the number that begins at `at`, or the last one of an equation; None if there is none,
-    or it is only a part of an expression, a ratio or a range."""
+    """Return the number that begins at index `at`, with its unit and the index where it ends; of an
+    equation the number after its last equals sign.
+
+    Numbers in words up to twenty count. None if no number begins there, it has more than 100
+    characters, or it is only a part of an expression, a ratio or a range.
+    """
     if word := _IN_WORDS.match(text, at):
         digits = ("-" if word["minus"] else "") + str(NUMBER_WORDS.index(word["word"].lower()))
         written = number_at(digits + text[word.end() : word.end() + 60], 0)
@@ -189,8 +194,11 @@ def _spelling_of_part(unit: str) -> str:
 
 
 def is_same_number(number: Number, option: Number, one_unit: bool) -> bool:
-    """Return whether a number is an option's. A unit that one of them leaves out may be any if all
-    options have the same one (`one_unit`)."""
+    """Return whether a number is an option's: their values are equal and their units agree.
+
+    An option without a unit agrees with any, except percent. A number without a unit agrees with
+    the option's if all options have the same one (`one_unit`), except percent.
+    """
     if number.value != option.value:
         return False
     if number.unit == option.unit:

@@ -99,9 +99,11 @@ class OptionMatcher:
             self._texts.append((letter, re.compile(pattern, re.IGNORECASE)))
 
     def option_at(self, text: str, at: int, link: str = ":") -> NamedOption | None:
-        """Return the option at position `at`, in whatever markup, NOBODY if there are two, or None.
+        """Return the option that begins at index `at`, after any markup, with the index where it
+        ends; None if there is none.
 
-        `link` is the text before it: after a line's end a letter must be followed by a mark.
+        Its letter is `NOBODY` (empty) if two options are named. `link` is the text before it: after
+        a newline a letter must be followed by a mark.
         """
         start = wording.WRAPPED.match(text, at).end()  # type: ignore[union-attr]
         hit = self._by_number(text, start) or self._by_text(text, start)
@@ -208,8 +210,12 @@ class OptionMatcher:
         return second is not None and second.letter != hit.letter
 
     def option_before(self, text: str, end: int) -> NamedOption | None:
-        """Return the option that ends at `end` (a capital letter, a text or a number) with its
-        start in place of its end, or None."""
+        """Return the option that ends at index `end` (a capital letter, an ordinal, a text or a
+        number), or None.
+
+        The result's `end` holds the index where the option begins. Closing marks, commas and blanks
+        before `end` are skipped.
+        """
         piece = text[max(0, end - 64) : end]
         stop = end - len(piece) + len(piece.rstrip("*_`\"'), "))
         match = wording.LETTER_BEFORE.search(text, max(0, stop - 24), stop)
@@ -230,7 +236,8 @@ class OptionMatcher:
         return None
 
     def sole_option(self, text: str) -> str | None:
-        """Return the option that makes up a text, or None if the text says anything else."""
+        """Return the letter of the option that makes up a text, markup and words such as "so" or "I
+        think" aside; None if the text says anything else, names two options or is empty."""
         written = _FENCE.sub(" ", text).strip()
         if self._codes and (code := self.code_option(written)):
             return code
@@ -243,23 +250,33 @@ class OptionMatcher:
         return named.letter
 
     def is_number(self, letter: str) -> bool:
-        """Return whether an option's text is a number."""
+        """Return whether the text of the option with this letter is a number; False for an unknown
+        letter."""
         return letter in self._numbers
 
     def ends_in_another_number(self, text: str, letter: str) -> bool:
-        """Return whether the last figures of a text belong to another option, or none."""
+        """Return whether the last figures of a text are not the number of the option `letter`.
+
+        False if the text has no figures.
+        """
         figures = [match.start() for match in _FIGURES.finditer(text)]
         named = self._by_number(text, figures[-1]) if figures else None
         return bool(figures) and (named is None or named.letter != letter)
 
     def code_option(self, written: str) -> str | None:
-        """Return the option whose query the text is, in any layout, or None."""
+        """Return the letter of the option whose query is the text, in any layout and case; None if
+        no option's is, or several are."""
         bare = bare_code(written)
         fit = [letter for letter, code in self._codes.items() if code == bare]
         return fit[0] if len(fit) == 1 else None
 
     def last_positions(self, text: str) -> dict[str, int]:
-        """Return the last position of each option that is named by a capital letter or its text."""
+        """Return the last index of each option in a text, by letter; options that do not occur are
+        left out.
+
+        An option occurs by its capital letter as a word of its own (never I), or by its text.
+        Options that are numbers are found by their letters alone.
+        """
         hit = {
             match["letter"]: match.start()
             for match in wording.LETTERS.finditer(text)
@@ -271,7 +288,11 @@ class OptionMatcher:
         return hit
 
     def options_in(self, text: str) -> set[str]:
-        """Return the options whose letter, text or number occurs in a text."""
+        """Return the letters of the options whose capital letter, text or number occurs in a text;
+        an empty set if none does.
+
+        It has `NOBODY` (empty) if a number is followed by another option's letter in brackets.
+        """
         hit = set(self.last_positions(text))
         for start in wording.word_starts(text, 0, len(text)) if self._numbers else ():
             named = (
@@ -290,7 +311,11 @@ def _cached_matcher(letters: tuple[str, ...], texts: tuple[tuple[str, str], ...]
 
 
 def option_matcher(letters: Letters) -> OptionMatcher:
-    """Return the recogniser of a question's options, cached for all replies to it."""
+    """Return the recogniser of a question's options; the last 512 are cached, for all replies to a
+    question.
+
+    With letters alone no option's text is recognised.
+    """
     if isinstance(letters, Mapping):
         return _cached_matcher(tuple(letters), tuple(letters.items()))
     return _cached_matcher(tuple(letters), ())
@@ -314,7 +339,8 @@ def _sign_pattern(written: str) -> str:
 
 
 def bare_code(text: str) -> str:
-    """Return a query's tokens in lower case, separated by single blanks."""
+    """Return a query's tokens (words and single signs) in lower case, separated by single blanks,
+    without semicolons at the end."""
     return " ".join(_TOKEN.findall(text)).lower().rstrip("; ")
 
 

@@ -57,7 +57,12 @@ class ReplyPiece(NamedTuple):
 
 
 def split_reply(text: str) -> list[ReplyPiece]:
-    """Return the reply's pieces, cut at the marks of another turn or question, in order."""
+    """Return the reply's pieces, cut at the marks of another turn or question, in order; one piece,
+    of kind "", if it has no mark.
+
+    A piece that is a question includes its mark; other pieces begin after their mark. Pieces may be
+    empty.
+    """
     pieces, kind, start = [], "", 0
     for mark in _MARK.finditer(text):
         pieces.append(ReplyPiece(kind, text[start : mark.start()]))
@@ -68,9 +73,11 @@ def split_reply(text: str) -> list[ReplyPiece]:
 
 
 def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
-    """Yield the pieces of a reply that may hold its own answer, the first one first.
+    """Yield the pieces of a reply that may hold its own answer, in order.
 
-    `texts` are the options' texts in lower case: a question with other options is another one.
+    They end before the first other turn, template mark or other question after the reply has begun.
+    Turns of others before that are skipped. `texts` are the options' texts in lower case: a
+    question that lists other options is another one.
     """
     begun = False
     for kind, piece in split_reply(text):

@@ -188,7 +188,12 @@ _REASONED = re.compile(
 
 
 def find_statements(text: str, options: OptionMatcher, strict: bool) -> list[Statement]:
-    """Return the statements of a reply, in order. `text` is in plain form."""
+    """Return the statements of an answer in a reply, sorted by position; empty if there are none.
+
+    `text` is in plain form (`normalize_text`). A statement's letter is `NOBODY` (empty) where two
+    options are named. With `strict` only "The answer is X" in its usual variants counts, in English
+    or another language, and a LaTeX box.
+    """
     low = lower_case(text)
     statements = [
         *_noun_statements(text, low, options, strict),
@@ -335,13 +340,18 @@ def _is_closed(text: str, end: int) -> bool:
 
 
 def last_sentence(text: str) -> int:
-    """Return where the last sentence begins."""
+    """Return the index where the last sentence begins; blanks and closing marks at the end do not
+    count."""
     return claims.sentence_start(text, len(text.rstrip(" \n\t.!?*_\"')`")))
 
 
 def closing_statements(text: str, options: OptionMatcher) -> list[Statement]:
-    """Return soft statements: options that a reply begins or ends with and says no more of. These
-    are its first or last line, a fenced query, a number that the last sentence comes to."""
+    """Return soft statements, in no fixed order: options that a reply begins or ends with and says
+    no more of.
+
+    These are its first or last line, a list that judges each option, a fenced or quoted query, what
+    "that is my answer" refers to, and what the last sentence comes to. Empty if there are none.
+    """
     statements = list(_line_statements(text, options))
     statements += [*_judged_list(text, options), *_fenced_statements(text, options)]
     statements += _code_statements(text, options)

@@ -51,7 +51,8 @@ def opens_thinking(text: str) -> bool:
 
 
 def closes_thinking(text: str) -> bool:
-    """Return whether a thinking block opens and closes in the text."""
+    """Return whether a thinking block closes in the text that was opened there, or by the chat
+    template."""
     tags = list(_find_tags(text))
     opened = False
     for closing, _ in tags:
@@ -68,7 +69,8 @@ def _opened_before(tags: list[tuple[bool, re.Match[str]]]) -> bool:
 
 
 def leaves_open(earlier: Iterable[str]) -> bool:
-    """Return whether these turns of one speaker, in order, leave a thinking block open."""
+    """Return whether these turns of one speaker, in order, leave a thinking block open: the last
+    tag in them opens one. False without a tag."""
     opened = False
     for text in earlier:
         for closing, _ in _find_tags(text):
@@ -85,9 +87,11 @@ class Segment(NamedTuple):
 
 
 def split_segments(text: str, carried: bool = False) -> list[Segment]:
-    """Return the pieces of thinking and speech, in order; some are empty.
+    """Return the pieces of thinking and speech between tags, in order, with their indexes in the
+    text; some are empty.
 
-    `carried` says that an earlier turn left a block open.
+    A text without tags is one piece. `carried` says that an earlier turn left a block open: then
+    all before a first closing tag is thinking.
     """
     pieces: list[Segment] = []
     tags = list(_find_tags(text))
@@ -105,10 +109,12 @@ def split_segments(text: str, carried: bool = False) -> list[Segment]:
 
 
 def first_block(text: str) -> tuple[int, int, int] | None:
-    """Return (start, stop, rest) of the thinking block that a text begins with, or None: the range
-    of its words, and where the text after it begins, without blanks.
+    """Return (start, stop, rest) of the thinking block that a text begins with; None if it begins
+    with none.
 
-    A block that is not closed runs to the end of the text.
+    `start` and `stop` are the indexes of its words, without blanks around them. `rest` is the index
+    of the first character after the block that is no blank. A block that is not closed runs to the
+    end of the text.
     """
     tags = list(_find_tags(text))
     if not tags:
@@ -126,7 +132,12 @@ def first_block(text: str) -> tuple[int, int, int] | None:
 
 
 def without_thinking(text: str, carried: bool = False) -> str:
-    """Return the text outside thinking blocks; a newline replaces each block."""
+    """Return the text outside thinking blocks, its pieces joined by newlines; a text without tags
+    is returned unchanged.
+
+    `carried` says that an earlier turn left a block open: then all before a first closing tag is
+    thinking.
+    """
     if not may_hold_tags(text):
         return text
     pieces = split_segments(text, carried)

@@ -98,7 +98,12 @@ _BESIDE = re.compile(r"(?:[ \t]+|\s?:\s?)(?P<letter>[A-Z])[ \t]*(?:[.,;!?]|$|\n)
 
 
 def names_two(text: str, end: int, letters: Collection[str]) -> bool:
-    """Return whether a second option follows the letter that ends at `end`."""
+    """Return whether an option's letter that ends at index `end` is followed by a second one: "A or
+    B", "A/B", "A, B.".
+
+    `letters` are the options' letters in upper case. A letter directly beside it counts only if it
+    is one of them and not I.
+    """
     if _TWO.match(text, end):
         return True
     beside = _BESIDE.match(text, end)
@@ -106,6 +111,7 @@ def names_two(text: str, end: int, letters: Collection[str]) -> bool:
 
 
 def word_starts(text: str, low: int, stop: int) -> Iterator[int]:
-    """Yield the positions between two positions where words begin, in order."""
+    """Yield, in order, the indexes from `low` to before `stop` at which a word, a number or the
+    sign before one (`$`, `€`, `£`, `-`) begins."""
     for match in _STARTS.finditer(text, low, stop):
         yield match.start()

@@ -15,7 +15,11 @@ _TOKENS = re.compile(r"tokens: ([\d,]++)")
 
 
 def dry_run(shown: Preview | None, judges: Sequence[JudgePreview] = ()) -> DryRun:
-    """Return one DryRun of a build or an evaluation (None: neither) and of judges."""
+    """Return one DryRun, the sum of a build or an evaluation (None: neither) and of judges.
+
+    Messages are those of the build's first conversation, then of each judge's first call; `lines`
+    are empty.
+    """
     dry_runs = [_judge_dry_run(entry) for entry in judges]
     if shown is not None:
         messages = [dict(entry) for call in shown.calls for entry in call.messages]
@@ -24,7 +28,11 @@ def dry_run(shown: Preview | None, judges: Sequence[JudgePreview] = ()) -> DryRu
 
 
 def dry_training(lines: Sequence[str]) -> DryRun:
-    """Return a DryRun with the lines that a dry run of `train` prints, and the tokens in them."""
+    """Return a DryRun with the lines that a dry run of `train` prints, and the sum of their
+    `tokens: N`.
+
+    It has no messages, 0 calls and 0.0 dollars.
+    """
     matches = (match for line in lines if (match := _TOKENS.fullmatch(line)))
     tokens = sum(int(match[1].replace(",", "")) for match in matches)
     return DryRun([], 0, tokens, 0.0, list(lines))

@@ -11,8 +11,11 @@ Frame = Literal["pandas", "arrow", "polars"]
 
 
 def to_frame(arrow: Any, kind: Frame = "pandas") -> Any:
-    """Return an Arrow table as a data frame of this kind. Raises SpecError for an unknown kind,
-    MissingDependency if polars is not installed."""
+    """Return an Arrow table as a data frame of this kind: pandas, polars, or for `arrow` the table
+    itself.
+
+    Raises SpecError for an unknown kind, MissingDependency if polars is not installed.
+    """
     if kind == "arrow":
         return arrow
     if kind == "pandas":
@@ -29,8 +32,11 @@ def to_frame(arrow: Any, kind: Frame = "pandas") -> Any:
 
 
 def document_frames(document: Document) -> dict[str, Any]:
-    """Return the tables of a report as pandas data frames by label; a label that occurs again gets
-    a number: `results`, `results-2`."""
+    """Return the tables of a report as pandas data frames by label, in the report's order.
+
+    A label that occurs again gets a number (`results`, `results-2`); a table without one is
+    `table`.
+    """
     frames: dict[str, Any] = {}
     for part in document.parts:
         for table in part.tables:
@@ -44,8 +50,12 @@ def document_frames(document: Document) -> dict[str, Any]:
 
 
 def table_frame(table: Table) -> Any:
-    """Return one table as a pandas data frame: numeric cells as numbers, their errors in a further
-    column `HEAD ±`."""
+    """Return one table as a pandas data frame with its heads as columns, and `HEAD ±` after a head
+    with errors.
+
+    Numeric cells are floats, a percentage as its number (`45%` is 45.0) and an empty cell or `-` as
+    missing; one that is no number stays text. A head that occurs again gets a number: `n (2)`.
+    """
     import pandas
 
     columns: dict[str, list[Any]] = {}

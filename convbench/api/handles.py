@@ -39,40 +39,57 @@ class Run:
 
     @property
     def conversations(self) -> DataFrame:
-        """Return one row for each conversation, with the columns of `query`."""
+        """Return a pandas frame with one row for the newest conversation of every key, failed ones
+        included.
+
+        Columns are those of the table `conversations` of `query`.
+        """
         return self.table("conversations")
 
     @property
     def turns(self) -> DataFrame:
-        """Return one row for each turn."""
+        """Return a pandas frame with one row for each turn of every speaker; columns as in
+        `query`."""
         return self.table("turns")
 
     @property
     def verdicts(self) -> DataFrame:
-        """Return the newest verdict for each conversation and judge, one a row."""
+        """Return a pandas frame with the newest verdict for each conversation and judge, failures
+        included."""
         return self.table("verdicts")
 
     @property
     def examples(self) -> DataFrame:
-        """Return one row for each question."""
+        """Return a pandas frame with one row for each question; the right answer is in the column
+        `gold`."""
         return self.table("examples")
 
     def table(self, name: str, frame: Frame = "pandas") -> Any:
-        """Return a table as a data frame: examples, conversations, turns, verdicts, runs."""
+        """Return a table of this run as a data frame, by any name that `query` knows, such as
+        `turns` or `comparisons`.
+
+        Raises QueryError for an unknown table; SpecError for an unknown kind of frame.
+        """
         return self.query(f"from {name}", frame)
 
     def query(self, sql: str, frame: Frame = "pandas") -> Any:
-        """Return the result of one SELECT over this run as a data frame. Raises QueryError."""
+        """Return the result of one SELECT over this run as a data frame, of pandas unless `frame`
+        says otherwise.
+
+        Raises QueryError for invalid SQL, one that does more than read, or one that takes longer
+        than 30 s.
+        """
         return query_frame(sql, [self], frame)
 
     @property
     def evaluations(self) -> list[Run]:
-        """Return the child runs: other policies on the same questions."""
+        """Return the child runs, other policies on the same questions, sorted by folder name; empty
+        if none."""
         return [Run(child) for child in self._run.child_runs()]
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the finished checkpoints that were trained on this run."""
+        """Return the finished checkpoints in the run's folder, sorted by name; empty if none."""
         folders = sorted(self._run.checkpoints_folder.glob("*"))
         return [Checkpoint(folder) for folder in folders if Folder(folder).is_finished]
 
@@ -93,7 +110,11 @@ class Run:
 
 
 def query_frame(sql: str, runs: list[Run], kind: Frame = "pandas") -> Any:
-    """Return the result of one SELECT over these runs as a data frame."""
+    """Return the result of one SELECT over the tables of these runs together as a data frame.
+
+    Raises QueryError as `Run.query` does, SpecError for an unknown kind of frame, RunError for a
+    damaged run.
+    """
     return to_frame(run_query(sql, [run._run for run in runs]).arrow, kind)
 
 
@@ -105,17 +126,24 @@ class Checkpoint:
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """Return the resolved recipe."""
+        """Return the resolved recipe by key, empty without a `recipe.yaml`.
+
+        Raises RunError for a damaged one.
+        """
         return Folder(self.path).recipe
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """Return what the training wrote about itself: sources and counts."""
+        """Return what the training wrote about itself, such as sources and counts, by key and
+        without its log.
+
+        Empty if the training has not finished.
+        """
         return {key: value for key, value in Folder(self.path).training.items() if key != "log"}
 
     @property
     def log(self) -> DataFrame:
-        """Return one row for each logged step."""
+        """Return a pandas frame with one row for each logged step, empty without any."""
         import pandas
 
         return pandas.DataFrame(Folder(self.path).training.get("log", []))
@@ -153,7 +181,8 @@ class Report:
 
     @cached_property
     def tables(self) -> dict[str, DataFrame]:
-        """Return the tables by label: results, differences-to-base-paired, …"""
+        """Return the tables as pandas frames by label: `results`, `differences-to-base-paired`,
+        …"""
         return document_frames(self._result.document)
 
     def __getitem__(self, label: str) -> DataFrame:
@@ -168,7 +197,7 @@ class Report:
         return render_text(self._result.document, "latex")
 
     def html(self) -> str:
-        """Return the report as one HTML page."""
+        """Return the report as the text of one HTML page."""
         return render_text(self._result.document, "html")
 
     def __repr__(self) -> str:

@@ -26,8 +26,12 @@ def name_of(option: FlatOption) -> str:
 
 
 def keyword_options(options: type[Any], *without: str) -> list[FlatOption]:
-    """Return the options that are keywords in Python: those in the class's ORDER first, the others
-    as declared. `without` names keywords, with underscores, to leave out."""
+    """Return the options that are keywords in Python, those in the class's ORDER first, in its
+    order.
+
+    The others follow as declared. Left out are options of the command line only and `without`,
+    keywords with underscores.
+    """
     return [
         option
         for option in flat_options(options)
@@ -36,8 +40,12 @@ def keyword_options(options: type[Any], *without: str) -> list[FlatOption]:
 
 
 def with_options(options: type[Any], *leading: inspect.Parameter) -> Callable[[F], F]:
-    """Return a decorator that adds the options of a command to the signature and the docstring of a
-    function with the parameters `leading` and arbitrary keywords."""
+    """Return a decorator that adds the options of a command to a function's signature and
+    docstring.
+
+    The function takes `leading` and arbitrary keywords; it is changed in place and returned. Its
+    `__options__` becomes the class. A required option has no default.
+    """
 
     def add_options(function: F) -> F:
         names = [parameter.name for parameter in leading]
@@ -76,8 +84,11 @@ def _help_lines(option: FlatOption) -> list[str]:
 
 
 def options_of(options: type[T], values: Mapping[str, Any]) -> T:
-    """Return an options object from keywords. Raises TypeError for an unknown one or a wrong type,
-    SpecError for a value out of bounds."""
+    """Return an options object from keywords, with the defaults of those that are missing.
+
+    Raises TypeError for an unknown one, a missing required one, or text in place of a number;
+    SpecError for a value out of bounds or one that the option's parser refuses.
+    """
     known = {name_of(option): option for option in flat_options(options)}
     unknown = sorted(set(values) - set(known))
     if unknown:

@@ -55,7 +55,11 @@ def _leading_parameter(
 
 
 def open_run(path: RunOrFolder = None) -> Run:
-    """Return the run in a folder, or the newest run for None. Raises RunError if there is none."""
+    """Return the run in a folder, or the newest run (`runs/latest`) for None; a Run is returned as
+    it is.
+
+    Raises RunError if there is none.
+    """
     if isinstance(path, Run):
         return path
     return Run(store.find_run(None if path is None else Path(path)))
@@ -68,8 +72,11 @@ def _run_folders(run: RunsOrFolders) -> tuple[Path, ...]:
 
 @with_options(BuildOptions, _leading_parameter("task", str | None, None))
 def build(task: str | None = None, **keywords: Any) -> Run | DryRun:
-    """Build a run of conversations about a task, or resume the run that `run` names, and return
-    it."""
+    """Build a run of conversations about a task, or resume the run that `run` names, and return it.
+
+    With `dry_run=True` return a DryRun. Failed conversations are a warning, or RunError if they
+    reach `fail_on`; what stopped the build early is raised.
+    """
     options = options_of(BuildOptions, {"task": task, **_with_folders(keywords)})
     result = build_run(options)
     if result.preview is not None:
@@ -88,7 +95,12 @@ def build(task: str | None = None, **keywords: Any) -> Run | DryRun:
 )
 def judge(run: RunOrFolder = None, *judge: str, **keywords: Any) -> Run | DryRun:
     """Score the conversations of a run and of its evaluations that these judges have not scored.
-    Return the run."""
+
+    Return the run.
+
+    Without names the task's own judge scores. With `dry_run=True` return a DryRun. Failed verdicts
+    are a warning, or RunError if they reach `fail_on`; what stopped a judge early is raised.
+    """
     if isinstance(run, str) and is_judge_name(run):
         raise UsageError(
             f"convbench.judge({run!r}): found no such run, but a judge of this name; expected it "
@@ -110,8 +122,10 @@ def judge(run: RunOrFolder = None, *judge: str, **keywords: Any) -> Run | DryRun
     TrainOptions, _leading_parameter("recipe", str), _leading_parameter("run", RunsOrFolders, None)
 )
 def train(recipe: str, run: RunsOrFolders = None, **keywords: Any) -> Checkpoint | DryRun:
-    """Train a recipe on a run, or on several runs as one log. Return the checkpoint; with several
-    rounds the last one."""
+    """Train a recipe on a run, or on several runs as one log. Return the checkpoint.
+
+    With several rounds it is the last one's. With `dry_run=True` return a DryRun.
+    """
     options = options_of(
         TrainOptions, {"recipe": recipe, "run": _run_folders(run), **_with_folders(keywords)}
     )
@@ -132,8 +146,14 @@ def train(recipe: str, run: RunsOrFolders = None, **keywords: Any) -> Checkpoint
 def eval(
     policy: Checkpoint | str | os.PathLike[str], run: RunsOrFolders = None, **keywords: Any
 ) -> Run | list[Run] | DryRun:
-    """Evaluate a policy on the test questions of a run. Return the child run, or a list of child
-    runs for a list of runs."""
+    """Evaluate a policy on the test questions of a run and score it with the run's judges.
+
+    Return the child run.
+
+    For a list of runs return a list of child runs, in their order. Without `run` it is the run that
+    the checkpoint was trained on, else the newest. With `dry_run=True` return one DryRun, the sum
+    over all runs.
+    """
     name = policy.path if isinstance(policy, Checkpoint) else policy
     values = {"policy": os.fspath(name), **_with_folders(keywords)}
     several = isinstance(run, list | tuple)
@@ -158,7 +178,11 @@ def eval(
     inspect.Parameter("runs", inspect.Parameter.VAR_POSITIONAL, annotation=RunOrFolder),
 )
 def report(*runs: RunOrFolder, **keywords: Any) -> Report:
-    """Return a report that compares Base and the learners of runs, by default of the newest."""
+    """Return a report that compares Base and the learners of runs, by default of the newest;
+    warnings are issued.
+
+    Raises RunError if there is nothing to report, or the runs are not comparable.
+    """
     options = options_of(ReportOptions, {"runs": [open_run(run).path for run in runs], **keywords})
     result = report_runs(options)
     _warn_notes(result.warnings)
@@ -166,7 +190,11 @@ def report(*runs: RunOrFolder, **keywords: Any) -> Report:
 
 
 def query(sql: str, *runs: RunOrFolder, frame: Frame = "pandas") -> Any:
-    """Return the result of one SELECT over runs, by default the newest, as a data frame."""
+    """Return the result of one SELECT over runs together, by default the newest, as a data frame.
+
+    `frame` is `pandas`, `arrow` (a pyarrow table) or `polars`. Raises QueryError for invalid SQL,
+    one that does more than read, or one that takes longer than 30 s.
+    """
     return query_frame(sql, [open_run(run) for run in runs or (None,)], frame)
 
 
@@ -174,7 +202,10 @@ def query(sql: str, *runs: RunOrFolder, frame: Frame = "pandas") -> Any:
     PublishOptions, _leading_parameter("repo", str), _leading_parameter("run", RunOrFolder, None)
 )
 def publish(repo: str, run: RunOrFolder = None, **keywords: Any) -> Path | str:
-    """Publish a run or a checkpoint. Return its address, or the folder of a dry run."""
+    """Publish a run or a checkpoint on the Hub. Return its address as text.
+
+    With `dry_run=True` nothing is sent, and the Path of the written folder is returned.
+    """
     values = {"repo": repo, **_with_folders(keywords)}
     if run is not None:
         values["run"] = open_run(run).path
@@ -186,14 +217,21 @@ def publish(repo: str, run: RunOrFolder = None, **keywords: Any) -> Path | str:
 
 @with_options(PullOptions, _leading_parameter("repo", str))
 def pull(repo: str, **keywords: Any) -> Run:
-    """Restore a published run and return it."""
+    """Restore a published run from the Hub, make it the newest run, and return it.
+
+    Raises HubError if it cannot be had, RunError if the folder is taken.
+    """
     options = options_of(PullOptions, {"repo": repo, **keywords})
     return open_run(pull_run(options).run.path)
 
 
 @with_options(ImportOptions, _leading_parameter("file", str | os.PathLike[str]))
 def import_logs(file: str | os.PathLike[str], **keywords: Any) -> Run:
-    """Return a new run with conversations and rewards that were logged elsewhere."""
+    """Return a new run with conversations and rewards that were logged elsewhere; notes become
+    warnings.
+
+    Raises ConvbenchError subclasses for a file that cannot be read as such.
+    """
     options = options_of(ImportOptions, {"file": os.fspath(file), **keywords})
     done = import_run(options.file, options.run, options.field_names)
     _warn_notes(done.notes)

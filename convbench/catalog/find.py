@@ -13,7 +13,8 @@ KINDS = ("tasks", "protocols", "judges", "recipes", "experiments", "launch")
 
 
 def shipped_folder() -> Path:
-    """Return the folder of the specs that come with convbench, in a wheel or a checkout."""
+    """Return the folder of the specs that come with convbench: in the package, else beside it in a
+    checkout."""
     package = Path(str(resources.files("convbench")))
     inside = package / "specs"
     return inside if inside.is_dir() else package.parent / "specs"
@@ -21,7 +22,10 @@ def shipped_folder() -> Path:
 
 def spec_folders(extra: Sequence[Path] = ()) -> list[Path]:
     """Return the folders that are searched, in this order: `extra`, `./specs`, the shipped one.
-    Raises SpecError if one of `extra` does not exist."""
+
+    Those that do not exist, or are named twice, are left out. Raises SpecError if one of `extra` is
+    no folder.
+    """
     for folder in extra:
         if not folder.is_dir():
             raise SpecError(f"--specs {folder}: found no such folder; expected a folder of specs")
@@ -33,7 +37,12 @@ def spec_folders(extra: Sequence[Path] = ()) -> list[Path]:
 
 
 def spec_files(kind: str, extra: Sequence[Path] = ()) -> dict[str, Path]:
-    """Return the files of all specs of a kind by name; an earlier folder hides a later one."""
+    """Return the paths of all `*.yaml` of a kind by file name without suffix, sorted by it; empty
+    if none.
+
+    A spec in an earlier folder hides one of that name in a later folder. Raises SpecError as
+    `spec_folders` does.
+    """
     files: dict[str, Path] = {}
     for folder in spec_folders(extra):
         for path in sorted((folder / kind).glob("*.yaml")):
@@ -42,7 +51,11 @@ def spec_files(kind: str, extra: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def locate_spec(kind: str, name: str, extra: Sequence[Path] = ()) -> Path:
-    """Return the file of a spec, by its name or its path. Raises SpecError if there is none."""
+    """Return the path of a spec's file, by its name or its path.
+
+    A name with a `/`, or that ends in `.yaml` or `.yml`, is a path from the current folder. Raises
+    SpecError if there is no such file or spec; it suggests a similar name.
+    """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = Path(name)
         if not path.is_file():

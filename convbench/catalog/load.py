@@ -31,9 +31,9 @@ def load_spec(
     specs: Sequence[Path] = (),
     sets: Mapping[str, Any] | None = None,
 ) -> S:
-    """Return the spec of this kind and name.
+    """Return the validated spec of this kind and name; the name may be a path (`locate_spec`).
 
-    `sets` maps dotted keys to values that replace what the file says (`--set a.b=c`).
+    What it extends is merged under it, then `sets` replace values, by dotted key (`--set a.b=c`).
     Raises SpecError naming file, key, what was found and what was expected.
     """
     path, moved_fields = locate_spec(kind, name, specs), _moved_fields(model)
@@ -52,8 +52,12 @@ def read_extended(
     moved_fields: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the mapping in a file merged over the one that it extends; `name` defaults to the
-    file's. Fields at an old place (`FrozenModel.MOVED`) are moved in each file before they are
-    merged."""
+    file's.
+
+    Mappings are merged key by key, lists and other values replaced; `extends` is removed. Fields at
+    an old place (`moved_fields`, new by old) are moved in each file first. The result is not
+    validated. Raises SpecError for a file that cannot be read or found, and for more than 8 levels.
+    """
     value: dict[str, Any] = _move_fields(read_yaml(path), moved_fields, str(path))
     value.setdefault("name", path.stem)
     base = value.pop("extends", None)
@@ -89,7 +93,11 @@ def _move_fields(value: Any, moved_fields: Mapping[str, str], origin: str) -> An
 
 
 def merge_mappings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one mapping merged over another: nested mappings key by key, other values replaced."""
+    """Return a new mapping of one merged over another: nested mappings key by key, other values
+    replaced.
+
+    Keys keep the order of `below`; new ones follow. Neither argument is changed.
+    """
     out = dict(below)
     for key, value in above.items():
         old = out.get(key)
@@ -114,8 +122,11 @@ def assign_key(value: dict[str, Any], dotted: str, new: Any, origin: str) -> Non
 
 
 def parse_sets(pairs: Sequence[str], flag: str = "--set") -> dict[str, Any]:
-    """Return the values of `a.b=c` pairs by dotted key. A value is YAML, or text if it is not valid
-    YAML. Raises SpecError for a pair without key or with a YAML tag."""
+    """Return the values of `a.b=c` pairs by dotted key; of a repeated key the last one.
+
+    A value is YAML (`1` is a number), or text if it is not valid YAML. Raises SpecError for a pair
+    without key or with a YAML tag.
+    """
     out: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
@@ -134,7 +145,11 @@ def parse_sets(pairs: Sequence[str], flag: str = "--set") -> dict[str, Any]:
 
 
 def check_spec(model: type[S], value: Any, origin: str) -> S:
-    """Return the spec in a mapping. Raises SpecError with the first error in one line."""
+    """Return the validated spec in a mapping, its templates and expressions checked too.
+
+    Fields at an old place are moved first. Raises SpecError beginning with `origin`, with the first
+    error in one line and the number of others.
+    """
     try:
         spec = model.model_validate(_move_fields(value, _moved_fields(model), origin))
         refuse_non_json(

@@ -37,12 +37,19 @@ class _Loader(_Base):  # type: ignore[misc]
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file. Raises SpecError naming the file for anything else."""
+    """Return the mapping in a YAML file.
+
+    Raises SpecError naming the file if it cannot be read, has more than 1,000,000 bytes, or holds
+    anything else, an empty file included.
+    """
     return parse_yaml(read_source(path), str(path))
 
 
 def read_source(path: Path) -> str:
-    """Return the text of a spec file. Raises SpecError if it cannot be read or is too long."""
+    """Return the text of a spec file; bytes that are not UTF-8 become replacement characters.
+
+    Raises SpecError if it cannot be read or has more than 1,000,000 bytes.
+    """
     try:
         with open_to_read(path) as file:
             data = file.read(LIMIT + 1)
@@ -54,8 +61,11 @@ def read_source(path: Path) -> str:
 
 
 def parse_yaml(text: str, origin: str) -> dict[str, Any]:
-    """Return the mapping in YAML text. Raises SpecError beginning with `origin` for invalid YAML,
-    other values, and values that JSON lacks."""
+    """Return the mapping in YAML text, with keys in their order.
+
+    Raises SpecError beginning with `origin` for invalid YAML, repeated keys, aliases, tags, nesting
+    of more than 40, an empty text or other values than a mapping, and values that JSON lacks.
+    """
     try:
         _refuse_unsafe(text)
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader

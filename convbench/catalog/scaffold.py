@@ -12,9 +12,13 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 def scaffold_files(kind: str, name: str, folder: Path, variant: str = "") -> dict[Path, str]:
-    """Return the text by path of the files of a new spec in a folder of specs. The YAML is last, so
-    that a spec never exists without its rows. `variant` selects another template, e.g. `open` of a
-    task. Raises SpecError for an invalid name."""
+    """Return the text of the files of a new spec by path, `FOLDER/KINDs/NAME.SUFFIX`; nothing is
+    written.
+
+    The YAML is last, so that a spec never exists without its rows. `variant` selects another
+    template, such as `open` of a task; an unknown one gives no files. Raises SpecError for an
+    invalid name.
+    """
     if not NAME.fullmatch(name):
         raise SpecError(
             f"{name[:80]!r}: expected a name of up to 64 small letters, digits and dashes"

@@ -25,7 +25,8 @@ def check_templates(spec: BaseModel, origin: str) -> None:
 
 
 def row_expressions(spec: BaseModel) -> Iterator[tuple[str, str]]:
-    """Yield (key, text) of every expression over a row."""
+    """Yield (key, text) of every expression over a row in a task, such as `rows.question`; nothing
+    for other specs."""
     if isinstance(spec, TaskSpec):
         for name in Rows.model_fields:
             value = getattr(spec.rows, name)
@@ -36,7 +37,12 @@ def row_expressions(spec: BaseModel) -> Iterator[tuple[str, str]]:
 
 
 def spec_templates(spec: BaseModel) -> Iterator[tuple[str, Text]]:
-    """Yield (key, text) of every template."""
+    """Yield (key, template) of every template in a task, protocol or judge; nothing for other
+    specs.
+
+    The template is a text or a dict of texts, one for each mode; it is empty where the spec has
+    none.
+    """
     if isinstance(spec, TaskSpec):
         for name, override in spec.overrides.items():
             for part in ("systems", "steps"):

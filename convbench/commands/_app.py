@@ -68,12 +68,17 @@ class OrderedGroup(TyperGroup):
         return sorted(self.commands, key=list(ENTRIES).index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words before the command. Return the rest."""
+        """Parse the options before the command, store the rest for it, and return what is left of
+        the words."""
         with self._answer_mistakes(args):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the first word names."""
+        """Return (name, command, remaining words) for the command that the first word names.
+
+        Raises click's UsageError for an unknown one; with `--json` it is printed as a document
+        first.
+        """
         with self._answer_mistakes(args):
             return super().resolve_command(ctx, args)
 

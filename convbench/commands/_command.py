@@ -134,17 +134,22 @@ class RunContext:
     _is_shown: bool = False
 
     def add_note(self, text: str) -> None:
-        """Add a warning."""
+        """Add a warning: a line `note: …` for stderr, and an entry of `notes` with `--json`."""
         self.notes.append(make_printable(text))
         self.add_line("note: ", "yellow", text)
 
     def note_failures(self, built: BuildSummary) -> None:
-        """Add notes on why conversations failed."""
+        """Add a note for each of the three most frequent reasons why conversations failed, with
+        their number."""
         for message, count in built.failures.most_common(3):
             self.add_note(f"{count} failed: {message}")
 
     def note_unscored(self, judged: JudgeSummary) -> None:
-        """Add notes on how many conversations have no score of a judge, and why."""
+        """Add notes on how many conversations have no score of a judge, for the two most frequent
+        reasons.
+
+        One more counts those whose task is unsupported.
+        """
         name = judged.name
         for message, count in judged.failures.most_common(2):
             self.add_note(f"{name}: {count} without a score: {message}")
@@ -154,8 +159,10 @@ class RunContext:
             )
 
     def note_judged(self, judged: JudgeSummary, path: Path, again: str) -> None:
-        """Add notes on missing scores of a judge, and how to resume or to try again. Raises the
-        exception that ends the command if the judge stopped early."""
+        """Add notes on missing scores of a judge, and how to resume or to try again.
+
+        Raises EarlyExit, as `stop_if_ended` does, if the judge stopped early.
+        """
         self.note_unscored(judged)
         again = self.carry_options(again)
         self.stop_if_ended(judged.jobs, path, again)
@@ -163,21 +170,31 @@ class RunContext:
             self.add_line("", "", f"try the failed ones again: {again}", wrap=False)
 
     def add_line(self, head: str, style: str, text: str, *, wrap: bool = True) -> None:
-        """Add a line for stderr. With `wrap` it is broken between words on a terminal; text to be
-        copied must not be."""
+        """Add a line for stderr: `head` in a style, then the text; it is printed by `print_notes`.
+
+        With `wrap` it is broken between words on a terminal; text to be copied must not be.
+        `--json` leaves it out of its document.
+        """
         self._lines.append(MessageLine(head, style, text, wrap))
 
     def add_next(self, *commands: str) -> None:
-        """Add commands to type next, with the options of this command that they need too. A remark
-        may follow after three spaces."""
+        """Add commands to type next, with the options of this command that they need too
+        (`carry_options`).
+
+        A remark may follow a command after three spaces. They are printed by `print_notes`; in
+        `--json` they have no remark.
+        """
         self._next = self._next or []
         for text in commands:
             command, _, remark = make_printable(text).partition("   ")
             self._next.append((self.carry_options(command), remark.strip()))
 
     def as_typed(self, *without: str, **instead: str) -> str:
-        """Return the command as typed, without the flags `without` and with the options `instead`
-        in place of their values."""
+        """Return the command as typed, quoted for a shell, as `convbench …`.
+
+        Words equal to one of `without` are left out. Options named in `instead`, without dashes,
+        are removed with their values and added at the end with the new ones.
+        """
         flags = {f"--{name}": value for name, value in instead.items()}
         words = ["convbench"]
         for before, word in zip(["", *self.typed], self.typed, strict=False):
@@ -211,8 +228,10 @@ class RunContext:
         )
 
     def stop_if_ended(self, summary: Summary, path: Path, command: str) -> None:
-        """Raise the exception that ends the command if the jobs stopped early, after adding how to
-        resume."""
+        """Raise EarlyExit if the jobs stopped early, after adding how to resume; else do nothing.
+
+        Its exit code is 130 after an interruption, 1 for an error that stopped them.
+        """
         if not summary.interrupted and summary.stopped is None:
             return
         self._note_batches(path)
@@ -239,14 +258,20 @@ class RunContext:
             )
 
     def show_part(self, answer: Any) -> None:
-        """Show an answer to what is done so far; the final answer is not shown again."""
+        """Show an answer to what is done so far, except with `--json`, then the notes.
+
+        The final answer is not shown again.
+        """
         self._is_shown = True
         if not self.json:
             self.show(answer)
         self.print_notes()
 
     def print_notes(self) -> None:
-        """Print the lines for stderr and the next commands that were added since the last time."""
+        """Print the lines for stderr and the next commands that were added since the last time.
+
+        Next commands go to stdout, and with `--json` are not printed.
+        """
         for line in self._lines:
             if line.is_wrapped:
                 print_line(err, *line[:3])
@@ -259,7 +284,10 @@ class RunContext:
         self._next = None
 
     def close(self) -> None:
-        """Print the answer, notes, next commands and spending, but no error."""
+        """Print the answer, notes, next commands and spending, but no error.
+
+        The answer is left out if it was shown in parts (`show_part`), and with `--json`.
+        """
         if self.answer is not None and not self._is_shown and not self.json:
             self.show(self.answer)
         self.print_notes()

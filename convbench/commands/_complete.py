@@ -14,8 +14,12 @@ MOST = 200
 
 
 def make_completer(kind: Names) -> Callable[[str], list[str]]:
-    """Return a function from the letters typed so far to the names of this kind. It offers nothing
-    if a spec is invalid, since there is no room for a message."""
+    """Return a function from the letters typed so far to the names of this kind that begin with
+    them.
+
+    It returns at most 200, and none if a spec is invalid or a folder cannot be read, since there is
+    no room for a message.
+    """
 
     def complete_name(incomplete: str) -> list[str]:
         try:

@@ -38,7 +38,10 @@ def _file_options(word: str) -> dict[str, FlatOption]:
 
 
 def users_file() -> Path:
-    """Return the path of the user's own file."""
+    """Return the path of the user's own file of defaults, which need not exist.
+
+    It is `convbench/config.toml` in XDG_CONFIG_HOME, or in `~/.config` without that variable.
+    """
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "convbench" / "config.toml"
 
@@ -50,7 +53,13 @@ def has_file() -> bool:
 
 
 def default_map() -> dict[str, dict[str, Any]]:
-    """Return the values in the files by command and field. Raises SpecError naming file and key."""
+    """Return the values in the files of defaults by command, then by field; empty without files or
+    if turned off.
+
+    The folder's file overrides the user's, and in a file a command's own table overrides `[all]`.
+    Raises SpecError naming file and key for an unknown command or option, an invalid value, or one
+    that a folder's file may not set.
+    """
     defaults: dict[str, dict[str, Any]] = {}
     if os.environ.get(SWITCH) == "off":
         return defaults
@@ -62,7 +71,11 @@ def default_map() -> dict[str, dict[str, Any]]:
 
 
 def option_origin(word: str, name: str) -> str:
-    """Return the file that set an option, by its field."""
+    """Return the path, as text, of the file of defaults that set an option of a command, given by
+    its field.
+
+    It is `convbench.toml` if that has the option, else the user's file, whether or not that has it.
+    """
     here = _read_file(HERE)
     flag = next(flag for flag, option in _file_options(word).items() if option.name == name)
     is_here = any(flag in _with_dashes(here.get(table, {})) for table in (word, EVERY))
@@ -131,10 +144,12 @@ def _suggest_word(word: str, known: Mapping[str, Any] | list[str]) -> str:
 
 
 def keys_of_env(path: Path = Path(".env")) -> list[str]:
-    """Set the keys in `.env` that the environment lacks, and return their names.
+    """Set, in the environment, the keys in `.env` that it lacks, and return their names, in the
+    file's order.
 
-    Only variables named as keys (`…_API_KEY`, `HF_TOKEN`) are taken: an address could send a key
-    elsewhere. Values are not expanded.
+    Only variables named as keys (`…_API_KEY`, `…_TOKEN`, AWS's two) are taken: an address could
+    send a key elsewhere. Values are not expanded. Nothing is taken without the file, from one of
+    more than 64 KiB, or if CONVBENCH_CONFIG is `off`.
     """
     if os.environ.get(SWITCH) == "off" or not path.is_file() or path.stat().st_size > LARGEST:
         return []

@@ -46,9 +46,13 @@ class _RedactedFormatter(logging.Formatter):
 
 @contextmanager
 def debug_log(arguments: list[str]) -> Iterator[Path]:
-    """Log everything of this process and its libraries in the body of `with`, API keys redacted.
-    Yields the file, which may hold prompts and replies and is readable by its owner only. Raises
-    RunError if it cannot be written."""
+    """Log everything of this process and its libraries, in the body of `with`, to a new file in the
+    current folder.
+
+    Yields its path. The file may hold prompts and replies and is readable by its owner only; API
+    keys are redacted. Of more than 50 MB the older half is dropped. Raises RunError if it cannot be
+    written.
+    """
     path = Path(f"convbench-debug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

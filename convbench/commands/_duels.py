@@ -60,7 +60,11 @@ class Duels(Answer):
 
 
 def duel_answer(compared: ComparisonSummary) -> Duels:
-    """Return the answer for a comparison of two policies."""
+    """Return the answer for a comparison of two policies by one judge.
+
+    Without a duel judged in both orders, rates are None and counts 0. With `--until-decided` the
+    interval is that of the sequential test.
+    """
     wins, sure = compared.wins, compared.decision
     ends = (wins.rate.interval if wins else None) or (None, None)
     return Duels(
@@ -80,8 +84,11 @@ def duel_answer(compared: ComparisonSummary) -> Duels:
 
 
 def note_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) -> None:
-    """Add notes on what could not be compared and what failed, and the next command. Raises the
-    exception that ends the command if too many orders have no preference."""
+    """Add notes on what could not be compared and what failed, and the next command.
+
+    Raises EarlyExit if a judge stopped early, or if too many orders have no preference
+    (`--fail-on`).
+    """
     for compared in result.comparisons:
         _note_couples(compared, context)
     typed = shlex.join(["--pairwise", *(options.pairwise or ())])
@@ -182,4 +189,4 @@ def _note_couples(pair: ComparisonSummary, context: RunContext) -> None:
     }
     for what, count in counts.items():
         if count:
-            context.add_note(f"{escape(names)}: {count} conversations not compared, {what}")
+            context.add_note(f"{names}: {count} conversations not compared, {what}")

@@ -15,7 +15,11 @@ CHOICES = 24
 
 
 def fold_tables() -> None:
-    """Make the tables of `--help` fold long text, which rich would cut with an ellipsis."""
+    """Replace, in this process, the table class that typer's `--help` uses by one that folds long
+    text.
+
+    rich would cut it with an ellipsis.
+    """
     from rich.columns import Columns
     from rich.table import Table
     from rich.text import Text

@@ -49,7 +49,11 @@ class Envelope(DescribedModel):
 
 
 def print_envelope(context: RunContext, failure: BaseException | None) -> None:
-    """Print the document of a command that has ended; `failure` is the error that ended it."""
+    """Print, on stdout, the JSON document of a command that has ended, with API keys redacted.
+
+    `failure` is the error that ended it, from which exit code and message are taken; None: the
+    context's.
+    """
     code, line = (context.exit_code, None) if failure is None else _code_and_line(failure)
     ledger, spent = context.ledger, None
     if ledger is not None:
@@ -70,7 +74,11 @@ def print_envelope(context: RunContext, failure: BaseException | None) -> None:
 
 @contextmanager
 def answering_mistakes(command: str, typed: Sequence[str]) -> Iterator[None]:
-    """Print the document of a command that cannot be parsed, if `--json` is among the words."""
+    """In the body of `with`, print the document of an error if `--json` is among the words, and
+    raise it again.
+
+    It is for a command that cannot be parsed. `typer.Exit`, as of `--help`, prints nothing.
+    """
     import typer
 
     json = "--json" in typed  # the parser takes words out of the list as it reads them
@@ -110,7 +118,11 @@ def _print_document(envelope: Envelope) -> None:
 
 
 def answer_schema(answer: type[Answer]) -> dict[str, Any]:
-    """Return the JSON schema of the document of a command with this answer."""
+    """Return the JSON schema, as a dict, of the document that a command with this answer prints
+    with `--json`.
+
+    Its `result` is this answer or null; definitions are in `$defs`.
+    """
     document = Envelope.model_json_schema(mode="serialization")
     own = answer.model_json_schema(mode="serialization", ref_template="#/$defs/{model}")
     document["$defs"] = {**document.get("$defs", {}), **own.pop("$defs", {}), answer.__name__: own}

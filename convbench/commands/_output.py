@@ -42,7 +42,10 @@ UNBROKEN_WIDTH = 100_000
 
 def print_line(console: Console, head: str, style: str, text: str) -> None:
     """Print text after a head: as one line for a program; on a terminal broken between words, never
-    inside one, so that paths and addresses can be copied."""
+    inside one.
+
+    Paths and addresses can so be copied. Control characters are replaced by a mark.
+    """
     text = make_printable(text)
     if console.is_terminal and cell_len(head + text) > console.width:
         lines = textwrap.wrap(  # a word stands for the head, whose spaces would be dropped
@@ -57,7 +60,8 @@ def print_line(console: Console, head: str, style: str, text: str) -> None:
 
 
 def print_fact(name: str, value: str) -> None:
-    """Print one fact of a result."""
+    """Print one fact of a result on stdout: its name in bold, padded to 15 columns, then the
+    value."""
     print_line(out, f"{name:<{INDENT - 1}} ", "bold", value)
 
 
@@ -83,7 +87,10 @@ def print_document(document: Document) -> None:
 
 
 def print_next(commands: Sequence[tuple[str, str]]) -> None:
-    """Print the commands to type next, each with its remark."""
+    """Print an empty line, then each command as `next: COMMAND   REMARK`, on stdout.
+
+    On a terminal a remark that does not fit gets a line of its own.
+    """
     out.print()
     for command, remark in commands:
         fits = not out.is_terminal or cell_len(f"next: {command}   {remark}".rstrip()) <= out.width
@@ -94,7 +101,10 @@ def print_next(commands: Sequence[tuple[str, str]]) -> None:
 
 
 def print_conversations(built: BuildSummary) -> None:
-    """Print how many conversations a run has and how many failed."""
+    """Print one line with how many conversations a run has and how many failed.
+
+    If some existed before, it tells those and the new ones apart.
+    """
     before = (
         f" ({built.already_there} before, {built.jobs.done} now)" if built.already_there else ""
     )
@@ -102,8 +112,10 @@ def print_conversations(built: BuildSummary) -> None:
 
 
 def print_means(panel: Panel) -> None:
-    """Print mean scores, one row for each judge; a table for each set of metrics, split if it is
-    too wide."""
+    """Print mean scores with two decimals and the mean reward with three, one row for each judge.
+
+    Judges with the same metrics share a table, which is split if it is too wide.
+    """
     alike: dict[frozenset[str], list[JudgeMeans]] = {}
     for judge in panel.judges:
         alike.setdefault(frozenset(judge.means), []).append(judge)
@@ -144,15 +156,17 @@ SHORT = {
 
 
 def path_text(path: Path) -> str:
-    """Return a path without shell quotes, relative if it is below the current folder."""
+    """Return a path as text without shell quotes, relative if it is the current folder or below it.
+
+    Links are resolved for a relative one; a path elsewhere is returned as it is.
+    """
     with suppress(ValueError):
         path = path.resolve().relative_to(Path.cwd())
     return str(path)
 
 
 def shell_path(path: Path) -> str:
-    """Return a path as a user would type it: relative if it is below the current folder, quoted if
-    a shell needs it."""
+    """Return `path_text` of a path, quoted if a shell needs it."""
     return shlex.quote(path_text(path))
 
 
@@ -161,7 +175,10 @@ quoted = shlex.quote
 
 
 def run_option(path: Path, option: str = "--run ") -> str:
-    """Return the option that names a run in a next command; empty for the newest, the default."""
+    """Return the option that names a run in a next command, with a leading space: ` --run runs/a`.
+
+    It is empty for the newest run, the default. With `option=""` the path alone follows the space.
+    """
     latest = Path("runs") / "latest"
     return "" if latest.resolve() == path.resolve() else f" {option}{shell_path(path)}"
 
@@ -196,7 +213,7 @@ def print_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
     """Print the schema for a judge's reply, and how it is sent to the model."""
     out.print()
     way = "a tool that it must call" if how == "tool" else "response_format"
-    out.print(f"[cyan]schema of the reply[/] ({way}; a model that takes none answers in text)")
+    out.print(f"[cyan]schema of the reply[/] ({way}; without support for schemas: plain text)")
     out.print(Text(make_printable(json.dumps(schema, ensure_ascii=False))), soft_wrap=True)
 
 

@@ -109,7 +109,10 @@ def _find_option(word: str, name: str) -> FlatOption:
 
 
 def flags_of(word: str) -> set[str]:
-    """Return the flags of a command."""
+    """Return the flags of a command as a set, such as `--api-base`.
+
+    Arguments are included as if they were flags; `--json`, `--help` and short forms are not.
+    """
     return {f"--{option_word(option)}" for option in flat_options(load_command(word).options_class)}
 
 
@@ -211,8 +214,12 @@ class SingleValueCommand(TyperCommand):
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words, after checking for repeated ones, and store the context. Return the
-        rest."""
+        """Parse the words of the command and store its RunContext in `ctx.obj`; return what is left
+        of the words.
+
+        Raises click's BadParameter for an option given twice, SpecError for an invalid value in a
+        file of defaults; with `--json` the error is printed as a document first.
+        """
         with answering_mistakes(str(ctx.info_name), args):
             return self._parse_args(ctx, args)
 

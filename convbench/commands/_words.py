@@ -32,7 +32,7 @@ PANELS = {
             "Write a commented spec of your own that runs as it is, to be changed from there.",
         ),
         "list": CommandEntry(
-            "list_", "Show what there is: specs by kind, models by alias, runs here."
+            "list_", "List specs by kind, models by alias, and the runs in this folder."
         ),
         "show": CommandEntry(
             "show",
@@ -138,7 +138,10 @@ ENTRIES = {word: entry for words in PANELS.values() for word, entry in words.ite
 
 
 def load_command(word: str) -> Command[Any, Any]:
-    """Return the command of a word, loading its module."""
+    """Return the command of a word, loading its module.
+
+    Raises KeyError for a word that is no command.
+    """
     module = import_module(f"convbench.commands.{ENTRIES[word].file}")
     command: Command[Any, Any] = getattr(module, f"{word}_command")
     return command

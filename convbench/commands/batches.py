@@ -106,7 +106,11 @@ class BatchesAnswer(Answer):
 
 
 def status(options: StatusOptions, context: RunContext) -> BatchesAnswer:
-    """Return the batches and shards of a run, and add how to go on."""
+    """Return all batches of a run, ended ones too, and its shards; add the next commands and notes
+    on problems.
+
+    A provider that cannot be asked is a problem of the batch, not an error.
+    """
     from convbench.shards.batches import batches_status
     from convbench.store import find_run
 
@@ -150,7 +154,11 @@ def show_status(answer: BatchesAnswer) -> None:
 
 
 def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
-    """End a run's batches at the provider, and return them."""
+    """End a run's batches at the provider, and return all its batches; add the command that
+    resumes.
+
+    The exit code becomes 1 if the provider could not be asked about one of them.
+    """
     from convbench.shards.batches import cancel_batches
     from convbench.store import find_run
 
@@ -165,7 +173,11 @@ def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
 
 
 def show_cancelled(answer: BatchesAnswer) -> None:
-    """Print the batches that were ended."""
+    """Print each batch that the provider had not ended before, with its state or problem, one a
+    line.
+
+    Without any it prints `batches: none in progress`, or how many were forgotten.
+    """
     shown: BatchesStatus = answer._source
     forgotten = sum(1 for batch in shown.batches if batch.sent.ended == "forgotten")
     if not shown.open_batches:

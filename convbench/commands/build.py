@@ -73,7 +73,12 @@ class BuildAnswer(Answer):
 
 
 def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
-    """Build or resume a run, and return what it holds."""
+    """Build or resume a run, and return what it holds, or on a dry run what would be sent.
+
+    Notes and next commands are added. The exit code becomes 1 if failures reach `--fail-on` or
+    log-probabilities are missing. Raises EarlyExit if the build stopped early, ConvbenchError for
+    what cannot be built.
+    """
     from convbench.shards.build import build_or_resume
 
     result = build_or_resume(options)
@@ -139,8 +144,11 @@ def _make_answer(result: BuildResult) -> BuildAnswer:
 
 
 def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
-    """Return the command to judge a run next: with the task's own judge, plus a model if its rubric
-    names none; else with a model if it has a rubric; else a command that starts a rubric."""
+    """Return the command to judge a run next, as one line; a remark may follow after three spaces.
+
+    It names the task's own judge, plus a model if its rubric names none; else a model if the task
+    has a rubric; else it starts a rubric (`convbench init judge`). `more` is put behind the judge.
+    """
     from convbench import catalog
     from convbench.judge.kinds import kind_of
     from convbench.judge.rubrics import rubric_of_model

@@ -66,7 +66,11 @@ class CreditAnswer(Answer):
 
 
 def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
-    """Credit the turns of a run, and return the counts."""
+    """Credit the turns of a run, written to its `advantages.jsonl`, and return the counts and the
+    range.
+
+    Raises ConvbenchError if no turn can be credited.
+    """
     from convbench.learn.credit import credit_turns
     from convbench.store import find_run
 

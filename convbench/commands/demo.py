@@ -35,7 +35,10 @@ class DemoOptions:
 
 
 def run(options: DemoOptions, context: RunContext) -> ReportAnswer:
-    """Run the demo, and return its report."""
+    """Build, judge, train, evaluate and report on the embedded tiny world; return its report.
+
+    The answer's only file is the folder of the dataset. Each step is announced on stderr.
+    """
     from rich.markup import escape
 
     from convbench.experiment.demo import run_demo

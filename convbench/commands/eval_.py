@@ -54,7 +54,13 @@ class EvalAnswer(EvaluatedRun):
 
 
 def run(options: EvalOptions, context: RunContext) -> EvalAnswer:
-    """Evaluate a policy on each run in turn, showing each result when it is ready."""
+    """Evaluate a policy on each run in turn, showing each result when it is ready; return all of
+    them.
+
+    The first is the answer itself, the others are in `others`. The exit code becomes 1 if failures
+    reach `--fail-on`. Raises EarlyExit if one stopped early; on a dry run the reason why it could
+    not start.
+    """
     from convbench.experiment.evaluate import evaluate_each
 
     parts: list[EvaluatedRun] = []
@@ -102,7 +108,8 @@ def _note_outcome(result: EvalResult, calls: CallOptions, context: RunContext) -
         return False
     context.note_failures(built)
     batch = " --batch" * calls.batch
-    again = f"convbench eval {result.run.manifest.checkpoint} --run {parent}{batch}"
+    checkpoint = quoted(str(result.run.manifest.checkpoint))
+    again = f"convbench eval {checkpoint} --run {parent}{batch}"
     context.stop_if_ended(built.jobs, result.run.path, again)
     if result.judged is None:
         context.add_note(

@@ -19,6 +19,7 @@ from convbench.commands._output import (
     print_fact,
     print_line,
     print_table,
+    quoted,
     shell_path,
 )
 from convbench.errors import PreflightError
@@ -76,7 +77,11 @@ class ExperimentAnswer(Answer):
 
 
 def run(options: ExperimentOptions, context: RunContext) -> ExperimentAnswer:
-    """Run an experiment, and return its steps."""
+    """Run an experiment, or plan it on a dry run, and return its steps.
+
+    The exit code becomes 1 if steps failed or wait, or if a dry run finds something missing. Raises
+    EarlyExit with code 1, before any step, if something is missing.
+    """
     from convbench.experiment.experiment import run_experiment
 
     try:
@@ -111,7 +116,7 @@ def _make_answer(result: ExperimentResult) -> ExperimentAnswer:
     names = ("conversations", "calls", "verdicts", "tokens", "usd", "steps", "disk", "hours")
     return ExperimentAnswer(
         experiment=result.spec.name,
-        root=shell_path(result.root),
+        root=path_text(result.root),
         steps=steps,
         left_out=list(result.left),
         missing=list(result.plan.missing),
@@ -131,7 +136,7 @@ def _note_missing(missing: Sequence[str], context: RunContext) -> None:
     for line in missing:
         context.add_line("missing: ", "red", line)
     count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
-    context.add_line("error: ", "red", f"{count} missing; nothing was begun")
+    context.add_line("error: ", "red", f"{count} missing; nothing was started")
 
 
 def _note_plan(planned: ExperimentPlan, context: RunContext) -> None:
@@ -183,7 +188,7 @@ def show(answer: ExperimentAnswer) -> None:
     """Print the result of an experiment, or its plan."""
     result: ExperimentResult = answer._source
     print_fact("experiment", f"{answer.experiment}: {result.spec.title}")
-    print_fact("runs", answer.root)
+    print_fact("runs", quoted(answer.root))
     if not result.outcomes:
         _print_plan(result.plan)
         return

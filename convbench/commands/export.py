@@ -41,7 +41,7 @@ class ExportOptions:
     flagged: Annotated[
         Literal["drop", "keep", "zero"] | None,
         Opt(
-            "What becomes of the train split's conversations that a fidelity check flagged "
+            "What to do with conversations of the train split that a fidelity check flagged "
             "(the recipe's choice, or drop); zero, with --recipe: their reward is 0."
         ),
     ] = None
@@ -68,7 +68,11 @@ class ExportAnswer(Answer):
 
 
 def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
-    """Write a run in another trainer's format, and return the files."""
+    """Write a run in another trainer's format, one file for each split, and return their paths and
+    rows.
+
+    What is left out becomes notes.
+    """
     from convbench.learn.export import export_run
     from convbench.store import find_run
 
@@ -106,7 +110,7 @@ def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
 
 
 def show(answer: ExportAnswer) -> None:
-    """Print the files."""
+    """Print one line for each split: its number of rows and its file."""
     for split, file in answer.files.items():
         print_fact(split, f"{answer.rows[split]} rows in {quoted(file)}")
 

@@ -121,9 +121,12 @@ class GoldResult:
 
 
 def label_sample(options: GoldOptions) -> GoldResult:
-    """Draw, export or import conversations, or just read the progress, and return the result.
+    """Draw, export or import conversations as the options say, or just read the progress, and
+    return the result.
 
-    Raises ConvbenchError subclasses.
+    Fields for what was not done are None; `progress` is always read, last. Labels lie in the
+    parent's folder for an evaluation. Raises ConvbenchError subclasses, UsageError for
+    contradicting words.
     """
     from convbench.judge.gold.labelling import LabelQueue, export_queue, import_labels
     from convbench.judge.gold.labels import home_run
@@ -171,7 +174,7 @@ def _read_words(options: GoldOptions) -> tuple[str | None, Path | None, Path | N
 
 
 def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
-    """Draw, export or import, and return the progress."""
+    """Draw, export or import, and return what was done and the progress; add the next command."""
     result = label_sample(options)
     drawn, progress, run_argument = result.drawn, result.progress, run_option(result.run.path, "")
     if result.exported is not None and result.file is not None:

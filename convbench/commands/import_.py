@@ -44,8 +44,11 @@ class ImportOptions:
 
     @property
     def field_names(self) -> dict[str, str]:
-        """Return the field of the rows by the name here, from `--map`. Raises UsageError for an
-        invalid or repeated NAME=FIELD."""
+        """Return the field of the rows (FIELD) by the name here (NAME), from `--map NAME=FIELD`;
+        empty without any.
+
+        Raises UsageError for an invalid pair or a repeated NAME.
+        """
         fields: dict[str, str] = {}
         for pair in self.map:
             ours, sign, theirs = (part.strip() for part in pair.partition("="))
@@ -58,13 +61,15 @@ class ImportOptions:
 
 
 def run(options: ImportOptions, context: RunContext) -> RunAnswer:
-    """Make a run from logs, and return it."""
+    """Make a run from logs, with tags and note, and return its folder and counts; add the next
+    command."""
     from convbench.rollout.importing import import_run
-    from convbench.store.notes import write_label
+    from convbench.store.notes import RunLabel, write_label
 
     imported = import_run(options.file, options.run, options.field_names)
+    label = RunLabel()
     if options.tags or options.note is not None:
-        write_label(imported.run, options.tags, note=options.note)
+        label = write_label(imported.run, options.tags, note=options.note)
     for text in imported.notes:
         context.add_note(text)
     run_flag = run_option(imported.run.path)
@@ -74,6 +79,8 @@ def run(options: ImportOptions, context: RunContext) -> RunAnswer:
         conversations=imported.conversations,
         questions=imported.examples,
         rewards=imported.rewards,
+        tags=list(label.tags),
+        note=label.note,
     ).with_source(run_flag)
 
 

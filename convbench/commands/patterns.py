@@ -9,7 +9,8 @@ from convbench.options.report import PatternOptions
 
 
 def run(options: PatternOptions, context: RunContext) -> ReportAnswer:
-    """Compare how policies talk, and return the tables."""
+    """Compare how policies talk, write the requested files, and return the tables and the files'
+    paths."""
     from convbench.report.patterns.patterns import report_patterns
 
     with err.status("clustering and placing the responses (UMAP is compiled first)"):

@@ -37,7 +37,13 @@ class PublishAnswer(Answer):
 
 
 def run(options: PublishOptions, context: RunContext) -> PublishAnswer:
-    """Publish a run or a checkpoint, and return its address."""
+    """Publish a run or a checkpoint, and return its address, or on a dry run the folder that was
+    written.
+
+    On a terminal the user is asked first, unless `--private`, `--public` or `--dry-run` is given.
+    Raises RunError if the user declines, ConvbenchError subclasses if it is not fit or cannot be
+    sent.
+    """
     from convbench.publish.dataset import PublishedDataset
     from convbench.publish.send import publish_target, refuse_unfit
 

@@ -40,7 +40,11 @@ def restore_run(options: PullOptions) -> PulledRun:
 
 
 def run(options: PullOptions, context: RunContext) -> RunAnswer:
-    """Restore a published run, and return it."""
+    """Restore a published run, make it the newest run, and return its folder, repository and
+    commit.
+
+    The answer has no counts. Raises HubError or RunError as `restore_run` does.
+    """
     from convbench.models.weights_path import names_weights
 
     pulled = restore_run(options)

@@ -64,7 +64,7 @@ class QueryAnswer(Answer):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Rows by column."""
+        """Return the rows as dicts by column, with values as `--format json` writes them."""
         from convbench.store.formats import format_result
 
         rows: list[dict[str, Any]] = json.loads(format_result(self._source[0], "json"))
@@ -72,9 +72,11 @@ class QueryAnswer(Answer):
 
 
 def run(options: QueryOptions, context: RunContext) -> QueryAnswer:
-    """Return the result of one SELECT over the tables of runs, by default the newest.
+    """Return the result of one SELECT over the tables of runs, by default the newest; with `--out`
+    write it too.
 
-    Raises QueryError if the SQL is wrong, does more than read, or takes longer than the timeout.
+    Raises QueryError if the SQL is wrong, does more than read, or takes longer than the timeout;
+    UsageError for parquet onto a terminal.
     """
     from convbench.store import find_run
     from convbench.store.formats import count_formulas
@@ -95,14 +97,20 @@ def run(options: QueryOptions, context: RunContext) -> QueryAnswer:
 
 
 def show(answer: QueryAnswer) -> None:
-    """Print the rows, unless they were written to a file."""
+    """Print the rows on stdout in the format that was asked for; nothing if they were written to a
+    file."""
     table, form, file = answer._source
     if file is None:
         write_table(table, form, None, out.width)
 
 
 def check_format(form: str, file: Path | None = None, *, terminal: bool | None = None) -> Format:
-    """Return the format. Raises UsageError for an unknown one, or parquet onto a terminal."""
+    """Return the format if it is known.
+
+    Raises UsageError for an unknown one, or for parquet onto a terminal.
+
+    Without `terminal` it is looked up whether stdout is one; a file makes parquet fit.
+    """
     from convbench.store.formats import FORMATS
 
     known = next((name for name in FORMATS if name == form), None)
@@ -117,7 +125,11 @@ def check_format(form: str, file: Path | None = None, *, terminal: bool | None =
 def write_table(
     table: QueryResult, form: Format = "table", file: Path | None = None, width: int = 80
 ) -> None:
-    """Write a table to a file, or to stdout."""
+    """Write a table in a format to a file, replacing its contents, or to stdout.
+
+    `width` is that of the printed table. On a terminal control characters are replaced by a mark. A
+    reader of stdout that has gone away is no error; RunError if the file cannot be written.
+    """
     from convbench.printable import make_printable
     from convbench.store.formats import format_result
     from convbench.store.jsonl import write_user_file

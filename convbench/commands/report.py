@@ -104,7 +104,11 @@ class ReportAnswer(Answer):
 
 
 def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
-    """Compare policies, write the requested files, and return the tables."""
+    """Compare policies, write and seal the requested files, and return the tables and the files'
+    paths.
+
+    With another format than `table` and no folder the text goes to stdout, and no file is written.
+    """
     from convbench.report.report import create_report
     from convbench.report.verification import seal_report
     from convbench.report.writers import WRITERS, render_text, write_report
@@ -165,7 +169,11 @@ def _missing_lines(result: ReportResult) -> list[str]:
 
 
 def note_files(warnings: Sequence[str], files: Sequence[Path], context: RunContext) -> None:
-    """Add the warnings of a report, and the paths of its files."""
+    """Add the warnings of a report as notes, and lines with the paths of its files.
+
+    At most four pages or tables (.html, .md, .tex, .csv) are listed; pictures are one line with
+    their number.
+    """
     for warning in warnings:
         context.add_note(warning)
     pages = [path for path in files if path.suffix in (".html", ".md", ".tex", ".csv")]

@@ -85,7 +85,12 @@ class ShowAnswer(Answer):
 
 
 def run(options: ShowOptions, context: RunContext) -> ShowAnswer:
-    """Return the conversation with this id, else the spec of this name."""
+    """Return the conversation whose id begins so, else the spec of this name; add the next
+    commands.
+
+    Prompts are rendered on a sample where the spec has any. Raises ConvbenchError subclasses if
+    there is neither.
+    """
     from convbench.judge.show import show_conversation, show_spec
 
     folders = options.specs.folders

@@ -27,7 +27,7 @@ class TagOptions:
 
 
 def run(options: TagOptions, context: RunContext) -> RunAnswer:
-    """Change a run's tags and note, and return the new ones."""
+    """Change a run's tags and note (`write_label`), and return all that it has now."""
     from convbench.store import find_run
     from convbench.store.notes import write_label
 

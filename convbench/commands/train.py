@@ -57,7 +57,10 @@ class TrainAnswer(Answer):
 
 
 def run(options: TrainOptions, context: RunContext) -> TrainAnswer:
-    """Train once or in rounds, and return the checkpoints."""
+    """Train once or in rounds, and return the checkpoint or the rounds; add the next commands.
+
+    On a dry run nothing is written: `checkpoint` is None and `preview` has the lines.
+    """
     from convbench.experiment.seal import RoundsWithTable
     from convbench.experiment.train import run_train
 

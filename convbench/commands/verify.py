@@ -62,7 +62,11 @@ class VerifyAnswer(Answer):
 
 
 def run(options: VerifyOptions, context: RunContext) -> VerifyAnswer:
-    """Recompute every figure, and return what was checked."""
+    """Recompute every figure, compare every file with its seal, and return what was checked.
+
+    The exit code becomes 1 if there is a problem. With `--seal` the run's records are sealed anew
+    first.
+    """
     from convbench.publish.verify import verify_target
 
     with err.status("reading every record again"):

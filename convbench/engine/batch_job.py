@@ -121,10 +121,12 @@ class BatchJob:
         self._met = False
 
     async def run_batch(self, lines: Sequence[bytes] | None) -> None:
-        """Run the batch to its end; then every reply is in the journal, every pending call ended.
+        """Run the batch to its end; then every reply is in the journal and every pending call has
+        ended.
 
-        `lines` are its requests; None if an earlier process had them. Raises NotSent if that one
-        did not create the batch, FatalModelError if the provider fails or refuses.
+        `lines` are its requests; None if an earlier process had them. Raise BatchNotSent if that
+        one did not create the batch or the provider's queue is full, FatalModelError if the
+        provider refuses or stays unreachable. After an error pending calls still wait.
         """
         while True:
             if self.sent.batch is None:
@@ -144,14 +146,14 @@ class BatchJob:
         self._end_calls(state.status)
 
     def fail_calls(self, error: Exception) -> None:
-        """End all pending calls with an error."""
+        """End all pending calls with an error; none is pending afterwards."""
         for pending in tuple(self.waiting.values()):
             self.tell(pending, error)
         self.waiting.clear()
 
     @property
     def calls_left(self) -> int:
-        """The number of requests without a reply in the journal."""
+        """Return the number of requests without a reply in the journal, failed ones included."""
         return len(self.sent.calls) - len(self.answered)
 
     # ------------------------------------------------------------------ to the provider
@@ -178,7 +180,10 @@ class BatchJob:
         self._record_begun(*await self._create_batch(lines))
 
     async def _find_batch(self) -> None:
-        """Find the batch that an earlier process may have created. Raises NotSent."""
+        """Find the batch that an earlier process may have created.
+
+        Raise BatchNotSent if there is none.
+        """
         impossible = self.batches.uploads and self.sent.file is None
         until = max(self.sent.at + SETTLE_S, time.time() + SETTLE_S / 3)
         batch = None if impossible else await self._search_list(until)

@@ -35,7 +35,10 @@ class BatchDraft:
     usd: float | None = 0.0
 
     def add_call(self, pending: PendingCall, line: bytes, need: Estimate) -> None:
-        """Add a call with its request and its worst-case cost."""
+        """Add a call with its request line and worst-case cost.
+
+        `usd` becomes None for good once a cost in dollars is unknown.
+        """
         self.calls.append(pending)
         self.lines.append(line)
         self.size += len(line) + 1
@@ -56,24 +59,34 @@ class ModelQueue:
     """Most prompt tokens that may be queued at the provider; None until it refused a batch."""
 
     def request_line(self, draft: BatchDraft, pending: PendingCall) -> bytes:
-        """Return the request line of a call as the next one of the batch."""
+        """Return the request line of a call as the next one of the batch; the batch is not changed.
+
+        Raise ModelError if it cannot be built.
+        """
         name = f"{draft.mark}-{len(draft.calls)}"
         return self.batches.request_line(name, pending.messages, pending.sampling)
 
     def exceeds_limits(self, draft: BatchDraft, line: bytes) -> bool:
-        """Return True if a request exceeds the limits of a batch that already has calls."""
+        """Return True if the batch with this request would have too many requests or bytes.
+
+        It is False for a batch without calls: one request always fits.
+        """
         limit = self.batches
         return bool(draft.calls) and (
             len(draft.calls) >= limit.most_requests or draft.size + len(line) + 2 > limit.most_bytes
         )
 
     def sent_calls(self, draft: BatchDraft) -> list[SentCall]:
-        """Return the batch's calls as they are recorded."""
+        """Return one record for each of the batch's calls, in the order of its requests."""
         missing = self.batches.unsent_parameters
         return [SentCall(c.key, c.hash, c.size, missing(c.sampling)) for c in draft.calls]
 
     def learn_limit(self, job: BatchJob, why: str) -> bool:
-        """Set the limit on queued tokens from a refusal; return True if only waiting helps."""
+        """Set the limit on queued tokens from a refusal's text; return True if only waiting helps.
+
+        Without a limit in the text that is below the batch's tokens, half of these is the limit.
+        Only waiting helps if the stated limit would hold the batch, or it has a single call.
+        """
         size = queued_tokens([call.size.text for call in job.sent.calls])
         match = LIMIT.search(why)
         limit = float(match[1].replace(",", "")) if match else 0.0
@@ -81,13 +94,13 @@ class ModelQueue:
         return limit >= size or len(job.sent.calls) == 1
 
     def raise_limit(self) -> None:
-        """Double the limit on queued tokens after a batch was accepted."""
+        """Double the limit on queued tokens, if there is one; called after a batch was accepted."""
         if self.most_queued is not None:
             self.most_queued *= 2
 
 
 def queued_tokens(texts: Sequence[int]) -> float:
-    """Return the estimated tokens of prompts, given the bytes of each."""
+    """Return the estimated tokens of prompts, given the bytes of each: a third of their sum."""
     return sum(texts) / USUAL_TOKEN
 
 
@@ -121,8 +134,12 @@ class BatchQueue:
         self._soon = False
 
     def load_batches(self, owns: Callable[[str], bool]) -> None:
-        """Load the unfinished batches that earlier processes sent for these journal keys; each is
-        resumed when one of its calls is requested."""
+        """Load the unfinished batches of earlier processes that have a call whose journal key
+        `owns` accepts.
+
+        Each is resumed when one of its unanswered calls is requested. The number of the last wave
+        and the provider's names of all recorded batches are read too.
+        """
         batches = self.context.journal.submitted.read_batches()
         self.number = max((sent.wave for sent in batches), default=0)
         self.context.known.update(sent.batch for sent in batches if sent.batch)
@@ -142,10 +159,11 @@ class BatchQueue:
     async def ask_in_batch(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str, hash: str
     ) -> Completion | None:
-        """Return the journalled reply of a call made in a batch.
+        """Return the reply of a call made in a batch, which is then in the journal.
 
-        Returns None if the call must be made individually: its model has no batches, or it has
-        waited too long. Raises as `Caller.complete` does.
+        Return None if the call must be made individually: its model has no batches, it is made
+        outside a job, no new batch may be sent, or it has waited too long. Raise as
+        `Caller.complete` does.
         """
         gate, task, batches = CURRENT.get(), asyncio.current_task(), model.batches
         if batches is None or gate is None or task is None or task not in gate.tasks:
@@ -181,7 +199,8 @@ class BatchQueue:
         return not self.context.collect_only and not self._is_late(pending)
 
     def summary_line(self) -> str:
-        """Return one line on the outcomes of this command's batches; empty if none ended."""
+        """Return one line on the outcomes of the batches that ended in this command; empty if none
+        did."""
         counts = self.context.counts
         if not counts["calls"]:
             return ""

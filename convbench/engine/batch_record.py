@@ -67,11 +67,13 @@ class SentBatch:
     """Tokens and dollars billed for unusable replies."""
 
     def request_name(self, number: int) -> str:
-        """Return the name of a request, given its number; the attempt has the same name."""
+        """Return the name of a request, `MARK-NUMBER`; its attempt in the journal has the same
+        name."""
         return f"{self.mark}-{number}"
 
     def request_number(self, name: str) -> int | None:
-        """Return the number of the request with this name; None if the batch has none."""
+        """Return the number of the request with this name, from 0; None if the batch has no such
+        request."""
         mark, _, rest = name.rpartition("-")
         if mark != self.mark or not rest.isdecimal() or not rest.isascii() or len(rest) > 7:
             return None
@@ -79,7 +81,8 @@ class SentBatch:
 
     @property
     def state(self) -> str:
-        """Its last recorded step, in words."""
+        """Return its last recorded step: how it ended, else `sent`, `uploaded` or `about to be
+        sent`."""
         if self.ended is not None:
             return self.ended
         return "sent" if self.batch else "uploaded" if self.file else "about to be sent"
@@ -92,7 +95,11 @@ class BatchLog:
         self._records = Appender(path)
 
     def read_batches(self) -> list[SentBatch]:
-        """Return all batches in the order of their intents; invalid lines are skipped."""
+        """Return all batches in the order of their intents, with their latest state; invalid lines
+        are skipped.
+
+        The list is empty without a file.
+        """
         batches: dict[str, SentBatch] = {}
         for _, line in numbered_lines(self._records.path):
             record = parse_line(line)
@@ -106,7 +113,10 @@ class BatchLog:
         return list(batches.values())
 
     def write_intent(self, sent: SentBatch) -> None:
-        """Write that a batch is about to be sent."""
+        """Append the line that says that a batch is about to be sent.
+
+        Raise RunError if it cannot be written.
+        """
         calls = [
             [
                 call.key,
@@ -131,8 +141,11 @@ class BatchLog:
         )
 
     def write_note(self, sent: SentBatch, **what: Any) -> None:
-        """Write a step of a batch (`file`, `batch`, `other` or `ended`, with its details) and apply
-        it to `sent`."""
+        """Append a step of a batch (`file`, `batch`, `other` or `ended`, with its details); apply
+        it to `sent`.
+
+        Raise RunError if it cannot be written; `sent` is then unchanged.
+        """
         record = {"mark": sent.mark, "at": time.time(), **what}
         self._write_record(record)
         _apply_record(sent, record)
@@ -146,13 +159,17 @@ class BatchLog:
 
 
 def open_batches(folder: Path) -> list[SentBatch]:
-    """Return the batches of a run that have not ended."""
+    """Return the batches in a run's folder that have not ended; empty without a file of batches."""
     return [sent for sent in BatchLog(folder / FILE).read_batches() if sent.ended is None]
 
 
 def unreplied_cost(batches: Iterable[SentBatch], replied: Collection[str]) -> tuple[int, float]:
-    """Return (tokens, dollars) of batches beyond the replies in the journal: unusable replies, and
-    the worst case of the missing replies of an unfinished batch."""
+    """Return (tokens, dollars) of batches beyond the replies in the journal.
+
+    They are what unusable replies were billed and, for an unfinished batch, the share of its worst
+    case that belongs to requests whose names are not in `replied`. An unknown price counts as 0
+    dollars.
+    """
     tokens, usd = 0, 0.0
     for sent in batches:
         tokens, usd = tokens + sent.lost[0], usd + sent.lost[1]

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import orjson
+
 from convbench.engine.jobs import idle_wait
 from convbench.errors import BudgetError, Usage, UsageError
 from convbench.models.batch import Batches
@@ -56,15 +58,25 @@ class Estimate:
 
 
 def size_of(model: Model, messages: Sequence[Message], sampling: Sampling) -> CallSize:
-    """Return the bounds of a call."""
+    """Return upper bounds of a call: bytes of text, prompt tokens, reply tokens.
+
+    A byte of text or of reasoning sent back counts as a token, each message as 16 more, an image as
+    1500, each byte of the schemas of tools and reply; a reply as `max_tokens` plus the model's
+    headroom.
+    """
     text, images = _text_and_images(messages)
     thoughts = sum(_reasoning_bytes(message) for message in messages if "reasoning" in message)
+    schemas = (*sampling.tools, *filter(None, [sampling.reply_schema]))
     prompt = text + thoughts + MESSAGE_TOKENS * len(messages) + IMAGE_TOKENS * images
+    prompt += sum(len(orjson.dumps(schema)) for schema in schemas)
     return CallSize(text, prompt, sampling.max_tokens + model.headroom)
 
 
 def usual_prompt(messages: Sequence[Message]) -> int:
-    """Return an estimate of a prompt's tokens, a little higher than usual."""
+    """Return an estimate of a prompt's tokens, a little higher than usual and at least 1.
+
+    It counts three bytes of text a token, 4 tokens for each message and 1500 for each image.
+    """
     text, images = _text_and_images(messages)
     return text // USUAL_TOKEN + USUAL_FRAME * len(messages) + IMAGE_TOKENS * images + 1
 
@@ -106,11 +118,12 @@ class Rates:
         self._lock = threading.Lock()
 
     def list_price(self, prompt: float, reply: float) -> float | None:
-        """Return the list price of so many tokens in dollars; None if it is unknown."""
+        """Return the list price in dollars of so many tokens, rounded to whole ones; None if it is
+        unknown."""
         return self._price(round(prompt), round(reply))
 
     def learn_billing(self, size: CallSize, prompt: float, reply: float, usd: float | None) -> None:
-        """Update the rates with what a reply was billed."""
+        """Update the rates with what a reply was billed; they never fall."""
         list_price = self.list_price(prompt, reply)
         with self._lock:
             self._replies += 1
@@ -121,12 +134,17 @@ class Rates:
                 self.usd = max(self.usd, usd / list_price)
 
     def likely_use(self, size: CallSize) -> Estimate:
-        """Return what a call will likely use, with a reply of full length."""
+        """Return what a call will likely use, with a reply of full length.
+
+        Its prompt counts by the densest prompt billed so far, plus a tenth; by its bound before the
+        first reply.
+        """
         share = self._dense * SPREAD if self._replies else self.prompt
         return self._make_estimate(size.prompt * share, size.reply * self.reply)
 
     def upper_bound(self, size: CallSize) -> Estimate:
-        """Return the most that a call is billed, if it is billed as earlier ones were."""
+        """Return the most tokens and dollars that a call is billed, if it is billed as earlier ones
+        were."""
         return self._make_estimate(size.prompt * self.prompt, size.reply * self.reply)
 
     def hold_call(self, size: CallSize, sign: int) -> None:
@@ -136,7 +154,11 @@ class Rates:
             self._held_reply += sign * size.reply
 
     def held_estimate(self) -> Estimate:
-        """Return the reservation for the calls in flight, larger while few replies are known."""
+        """Return the reservation for all calls in flight together; zero without any.
+
+        It is their upper bound times a factor that falls from 64 to 4 as replies show how the model
+        bills.
+        """
         margin = max(TRUST, CAUTION * HALVED / (HALVED + self._replies))
         prompt, reply = self._held_prompt * self.prompt, self._held_reply * self.reply
         return self._make_estimate(prompt * margin, reply * margin)
@@ -172,10 +194,12 @@ class Booking:
 def book_usage(
     usage: Usage, size: CallSize, rates: Rates, received: int = 0
 ) -> tuple[Booking, Usage]:
-    """Return the booking of an answered attempt, and the reported usage without impossible values.
+    """Return (booking of an answered attempt, its reported usage with impossible values replaced by
+    None).
 
-    `received` is the bytes of the reply's text. A count too small for so many bytes stays in the
-    usage but is not used for the booking. The model's rates are updated.
+    `received` is the bytes of the reply's text: a count too small for them stays in the usage but
+    is not booked. A missing or impossible count is booked by its upper bound, marked `assumed`. The
+    rates are updated.
     """
     prompt = _plausible_count(usage.prompt_tokens, size.prompt)
     reply = _plausible_count(usage.completion_tokens, max(size.reply, received))
@@ -194,7 +218,8 @@ def book_usage(
 
 
 def usage_and_bytes(completion: Completion) -> tuple[Usage, int]:
-    """Return (reported usage, bytes of the text and visible reasoning) of a reply."""
+    """Return (usage as reported, UTF-8 bytes of the text and of the reasoning's text) of a
+    reply."""
     usage = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
     thoughts = completion.reasoning.text if completion.reasoning else ""
     text = thoughts + text_of(completion.content)
@@ -202,7 +227,7 @@ def usage_and_bytes(completion: Completion) -> tuple[Usage, int]:
 
 
 def with_usage(completion: Completion, usage: Usage) -> Completion:
-    """Return a reply with this usage in place of the reported one."""
+    """Return the reply with this usage in place of its own; the same object if they are equal."""
     same = (completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
     if same == (usage.prompt_tokens, usage.completion_tokens, usage.cost_usd):
         return completion
@@ -215,7 +240,10 @@ def with_usage(completion: Completion, usage: Usage) -> Completion:
 
 
 def bound_booking(size: CallSize, rates: Rates) -> Booking:
-    """Return the booking of an attempt of which only the sending is known: its upper bound."""
+    """Return the booking, marked `assumed`, of an attempt that was sent but reported nothing.
+
+    It is the upper bound by the model's rates, in whole tokens.
+    """
     most = rates.upper_bound(size)
     return Booking(math.ceil(most.tokens), most.usd, assumed=True)
 
@@ -258,7 +286,7 @@ class Spend:
     usd: float = 0.0
 
     def add_booking(self, booked: Booking) -> None:
-        """Add the booking of one attempt."""
+        """Add one attempt and its tokens and dollars; an unknown price adds 0 dollars."""
         self.attempts += 1
         self.tokens += booked.tokens
         self.usd += booked.usd or 0.0
@@ -294,17 +322,17 @@ class Budget:
 
     @property
     def has_limit(self) -> bool:
-        """True if dollars or tokens are limited."""
+        """Return True if dollars or tokens are limited."""
         return self.usd is not None or self.tokens is not None
 
     @property
     def spent_usd(self) -> float:
-        """Known dollars spent, including before this command."""
+        """Return the known dollars spent, those before this command included."""
         return self.all.usd
 
     @property
     def spent_tokens(self) -> int:
-        """Tokens spent, including before this command."""
+        """Return the tokens spent, those before this command included."""
         return self.all.tokens
 
     def check_price(self, model: Model) -> None:
@@ -316,45 +344,56 @@ class Budget:
             )
 
     def set_limits(self, usd: float | None, tokens: int | None) -> None:
-        """Set the limits. Raises UsageError if a limit is not a number."""
+        """Set both limits, each None for none. Raise UsageError if the dollars are NaN."""
         if usd is not None and math.isnan(usd):
             raise UsageError("--budget: found nan; expected dollars, e.g. 5 or 0.25")
         self.usd, self.tokens = usd, tokens
 
     def add_earlier(self, tokens: int = 0, usd: float = 0.0) -> None:
-        """Add what was spent earlier, e.g. by the same run before it was resumed."""
+        """Add what was spent before this command, to the total and to its earlier part; attempts
+        stay.
+
+        Negative amounts take back what was added.
+        """
         with self._lock:
             for account in (self.all, self.before):
                 account.tokens += tokens
                 account.usd += usd
 
     def count_earlier(self, name: str, tokens: int, usd: float) -> None:
-        """Add what a run had spent before this command; a second call for it changes nothing."""
+        """Add what the run `name` had spent before this command; a second call for it changes
+        nothing."""
         with self._lock:
             if name not in self._counted:
                 self._counted.add(name)
                 self.add_earlier(tokens, usd)
 
     def has_counted(self, name: str) -> bool:
-        """Return True if the earlier spend of this run was added."""
+        """Return True if `count_earlier` was called for this run."""
         return name in self._counted
 
     def rates_of(self, model: Model) -> Rates:
-        """Return the rates of a model's ordinary calls."""
+        """Return the rates of a model's ordinary calls: one object for each model reference,
+        kept."""
         with self._lock:
             if model.ref not in self._rates:
                 self._rates[model.ref] = Rates(model.price)
             return self._rates[model.ref]
 
     def batch_rates(self, batches: Batches) -> Rates:
-        """Return the rates of a model's calls in batches."""
+        """Return the rates of a model's calls in batches: one object for each model reference,
+        kept."""
         with self._lock:
             return self._rates.setdefault(f"{batches.ref} in batches", Rates(batches.price))
 
     def reserve_batch(self, need: Estimate, *, alone: bool = False, sent: bool = False) -> bool:
-        """Reserve the worst case of a call in a batch; return True if it fits next to all other
-        reservations. If it is `alone` in flight it need only fit next to the spend, else
-        BudgetError is raised; one that was `sent` already is always reserved."""
+        """Reserve the worst case of a call in a batch; return False, reserving nothing, if it does
+        not fit now.
+
+        It fits next to the spend and all other reservations. One that is `alone` in flight need
+        only fit next to the spend, else BudgetError is raised. One that was `sent` already is
+        always reserved.
+        """
         with self._lock:
             usd, tokens = self._sent["usd"] + (need.usd or 0.0), self._sent["tokens"] + need.tokens
             if not sent and self.has_limit:
@@ -366,7 +405,7 @@ class Budget:
             return True
 
     def release_batch(self, need: Estimate) -> None:
-        """Release a reservation of a call in a batch and admit waiting calls."""
+        """Release a reservation of calls in batches and admit waiting calls that fit now."""
         with self._lock:
             self._sent["usd"] -= need.usd or 0.0
             self._sent["tokens"] -= need.tokens
@@ -375,8 +414,11 @@ class Budget:
             self._admit_waiting()
 
     async def reserve_call(self, rates: Rates, size: CallSize) -> None:
-        """Wait until a call is admitted and reserve what it may use. Raises BudgetError if it could
-        exceed the limit."""
+        """Wait until a call is admitted and reserve what it may use.
+
+        Raise BudgetError if its likely use no longer fits next to the spend, so that waiting cannot
+        help, and Stopped if the run stops meanwhile.
+        """
         with self._lock:
             if not self._waiting and self._admit_call(rates, size):
                 return
@@ -396,14 +438,18 @@ class Budget:
             raise
 
     def release_call(self, rates: Rates, size: CallSize) -> None:
-        """Release the reservation of a call and admit waiting calls."""
+        """Release the reservation of a call and admit waiting calls that fit now."""
         with self._lock:
             rates.hold_call(size, -1)
             self._flying -= 1
             self._admit_waiting()
 
     def book_attempt(self, booked: Booking, *, lost: bool = False) -> None:
-        """Add the booking of an attempt; call it before the reservation is released."""
+        """Add the booking of an attempt to the total; `lost` adds it to the attempts without usable
+        reply too.
+
+        Call it before the reservation is released.
+        """
         with self._lock:
             self.all.add_booking(booked)
             self.unpriced = self.unpriced or booked.usd is None
@@ -467,8 +513,12 @@ def _allow_all() -> None:
 
 
 def format_spend(ledger: Budget) -> str:
-    """Return the spend in one line, with failed attempts and assumed usage; empty if no call could
-    cost anything and nothing is limited."""
+    """Return the spend on one line: dollars, tokens, what was spent before, failed and assumed
+    attempts.
+
+    It is empty without an attempt, and if nothing cost anything, no price is unknown and nothing is
+    limited.
+    """
     billed = ledger.all.usd or ledger.unpriced or ledger.has_limit
     return " · ".join(_spend_parts(ledger)) if ledger.all.attempts and billed else ""
 

@@ -42,10 +42,12 @@ LONG = 64 << 10
 
 
 async def offload_read(read: Callable[[], T], texts: Iterable[str]) -> T:
-    """Return what `read` returns; it runs in a thread if these texts are longer than LONG.
+    """Return what `read` returns; it runs in a thread if these texts have over 65,536 characters
+    together.
 
     A thread helps only if no single step is long: a regular expression holds the interpreter until
-    it is done, so every pattern applied to a reply must take time linear in its length.
+    it is done, so every pattern applied to a reply must take time linear in its length. Exceptions
+    of `read` pass, in a thread StopIteration as RuntimeError.
     """
     if sum(map(len, texts)) <= LONG:
         return read()
@@ -96,10 +98,11 @@ class Caller:
     async def complete(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply to `messages`: from the journal if it holds this call, else from the
-        cache of earlier runs, else from the model.
+        """Return the reply: from the journal if it holds this call, else from the cache, a batch or
+        the model.
 
-        Raises TransientModelError when all tries failed, FatalModelError at once if none can help,
+        A new reply is booked and journalled, and cached if there is a cache. Raise
+        TransientModelError when all tries failed, FatalModelError at once if none can help,
         BudgetError before a call that could exceed the budget, Stopped while the run stops.
         """
         if self.journal is None:
@@ -143,7 +146,8 @@ class Caller:
             self.cache.put(name, completion)
 
     def limiter_of(self, model: Model) -> Limiter:
-        """Return the limiter of a model's endpoint, created at first use."""
+        """Return the limiter of a model's endpoint, created at first use, with its state shown in
+        the status."""
         name = model.endpoint
         if name not in self._limiters:
             highest = model.concurrency or self.retry.concurrency
@@ -152,7 +156,11 @@ class Caller:
         return self._limiters[name]
 
     async def ensure_started(self, model: Model) -> None:
-        """Start a model that needs it (a server, weights to load), once, before its first call."""
+        """Start a model that needs it (a server, weights to load), once for each endpoint; wait
+        until it is ready.
+
+        Raise what the start raised, also to every later caller.
+        """
         if not model.starts:
             return
         waiting = self._starting.get(model.endpoint)
@@ -169,17 +177,20 @@ class Caller:
             start.exception()  # retrieved, so that asyncio does not report it as unretrieved
 
     def note_answered(self, model: Model) -> None:
-        """Record that an endpoint has answered."""
+        """Record that a model's endpoint has answered, which ends a series of failed calls."""
         self._answered.add(model.endpoint)
         self._exhausted[model.endpoint] = 0
 
     def has_answered(self, model: Model) -> bool:
-        """Return True if this model's endpoint has ever answered."""
+        """Return True if this model's endpoint has answered a call of this caller."""
         return model.endpoint in self._answered
 
     def exhausted_error(self, model: Model, error: TransientModelError, tries: int) -> Exception:
-        """Return the error of a call whose tries are used up: a FatalModelError once too many calls
-        in a row have failed, else a TransientModelError."""
+        """Count a call whose tries are used up and return its error, without raising it.
+
+        It is a FatalModelError once too many calls of the endpoint in a row have failed, else a
+        TransientModelError.
+        """
         name = model.endpoint
         self._exhausted[name] = self._exhausted.get(name, 0) + 1
         if self._exhausted[name] >= self.retry.dead:
@@ -190,9 +201,10 @@ class Caller:
         return TransientModelError(f"{error} (after {tries} tries)")
 
     def count_unreadable(self, fault: str | None) -> FatalModelError | None:
-        """Count a result that could not be parsed because of `fault`, or with None one that could.
+        """Count a result that could not be parsed because of `fault`; None ends the series.
 
-        Returns the error that stops the run after too many in a row, else None."""
+        Return, without raising it, the error that stops the run after too many in a row, else None.
+        """
         self._unreadable = 0 if fault is None else self._unreadable + 1
         if self._unreadable < self.retry.unreadable:
             return None
@@ -202,10 +214,11 @@ class Caller:
         )
 
     def use_batches(self, wait_s: float | None, *, collect_only: bool = False) -> None:
-        """Send calls in batches from now on, if their model has batches.
+        """Send calls in batches from now on, if their model has batches. A journal is needed.
 
         `collect_only` waits for the batches of earlier processes and sends none. A call that waited
-        `wait_s` seconds for its batch is sent individually; None waits as long as it takes."""
+        `wait_s` seconds for its batch is sent individually; None waits as long as it takes.
+        """
         from convbench.engine.batch_job import BatchContext
         from convbench.engine.batch_queue import BatchQueue
 
@@ -405,8 +418,9 @@ class _Call:
 
 
 def runs_here(model: Model) -> bool:
-    """Return True if a model runs on this machine, where nobody bills a call."""
-    return model.ref.partition(":")[0] in SCHEMES
+    """Return True for `rule:`, `scripted:`, `local:` and `vllm:` models and for tools, whose calls
+    nobody bills."""
+    return model.ref.partition(":")[0] in (*SCHEMES, "tools")
 
 
 def _is_unbilled(error: BaseException) -> bool:

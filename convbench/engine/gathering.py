@@ -31,13 +31,18 @@ class GatheringSelector(selectors.DefaultSelector):
         self._quickest_s = 0.0
 
     def note_reply(self, seconds: float) -> None:
-        """Record the seconds that a reply took."""
+        """Record the seconds that a reply took, and set `pause_s` by the quickest one, at most 5
+        ms."""
         quickest = self._quickest_s * FORGETS
         self._quickest_s = min(quickest, seconds) if quickest else seconds
         self.pause_s = min(self._quickest_s * SHARE, LONGEST_S)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return the events that are ready within `timeout` seconds."""
+        """Return (key, events) of the files that are ready within `timeout` seconds; None waits
+        without end.
+
+        After a wait it sleeps `pause_s` more, so that further events are returned together.
+        """
         if not self.pause_s:
             return super().select(timeout)
         ready = super().select(0)
@@ -59,7 +64,8 @@ class GatheringLoop(asyncio.SelectorEventLoop):
 
 
 def note_reply_time(seconds: float) -> None:
-    """Record the seconds that a reply took in the running loop, if it is of this module."""
+    """Record the seconds that a reply took if the running loop is a GatheringLoop; else do
+    nothing."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, GatheringLoop):
         loop.gathering.note_reply(seconds)

@@ -49,7 +49,7 @@ class Gate:
         """Called whenever one of the tasks has ended."""
 
     def add_task(self, task: asyncio.Task[None]) -> None:
-        """Add a task, which an interrupt then cancels."""
+        """Add a task, which an interrupt then cancels; it leaves by itself when it ends."""
         self._tasks.add(task)
         task.add_done_callback(self._on_task_end)
 
@@ -59,30 +59,36 @@ class Gate:
 
     @property
     def tasks(self) -> AbstractSet[asyncio.Task[None]]:
-        """The tasks that have not ended and may still make a call."""
+        """Return the tasks that have not ended, as a live set: do not change it."""
         return self._tasks
 
     @property
     def is_shut(self) -> bool:
-        """True once the run is stopping."""
+        """Return True once the run is stopping, by `stop` or an interrupt."""
         return self.interrupted or self.reason is not None
 
     def stop(self, reason: ConvbenchError) -> None:
-        """Allow no more calls because of `reason`; calls in flight may end."""
+        """Shut the gate because of `reason`, of which the first counts; calls in flight may end.
+
+        Tasks that wait between calls get Stopped.
+        """
         if self.reason is None:
             self.reason = reason
         for task in tuple(self._idle):
             task.cancel()
 
     def interrupt(self) -> None:
-        """Cancel all tasks at once."""
+        """Shut the gate and cancel all tasks at once, those with calls in flight included."""
         self.interrupted = True
         for task in tuple(self._tasks):
             task.cancel()
 
     def mark_idle(self) -> _IdleWait:
-        """Return a context manager for a wait between calls (for a slot, a backoff), which raises
-        Stopped when the gate shuts; a call in flight may end instead."""
+        """Return a context manager for a wait of the current task between calls (for a slot, a
+        backoff).
+
+        It raises Stopped when `stop` shuts the gate; an interrupt cancels the task as usual.
+        """
         return _IdleWait(self)
 
 
@@ -120,15 +126,17 @@ CURRENT: ContextVar[Gate | None] = ContextVar("gate", default=None)
 
 
 def check_gate() -> None:
-    """Raise Stopped if the current gate is shut; called before each new model call."""
+    """Raise Stopped if the current jobs' gate is shut; do nothing outside of jobs."""
     gate = CURRENT.get()
     if gate is not None and gate.is_shut:
         raise Stopped("the run is stopping")
 
 
 def idle_wait() -> AbstractContextManager[None]:
-    """Return a context manager for a wait of the current gate's jobs; without a gate it does
-    nothing."""
+    """Return a context manager for a wait between calls that raises Stopped when the run stops.
+
+    Outside of jobs it does nothing.
+    """
     gate = CURRENT.get()
     return nullcontext() if gate is None else gate.mark_idle()
 
@@ -140,9 +148,11 @@ _stopping = False
 
 @contextmanager
 def stop_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` from another thread if the command is interrupted within this context.
+    """Register `stop` within this context, to be called from another thread if the command is
+    interrupted.
 
-    Raises KeyboardInterrupt if the command was interrupted before."""
+    Raise KeyboardInterrupt if it was interrupted before and `begin_anew` was not called since.
+    """
     with _stop_lock:
         if _stopping:
             raise KeyboardInterrupt
@@ -156,9 +166,11 @@ def stop_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def stopped_together() -> Iterator[None]:
-    """Call all registered `stop` functions if this context ends with an error or an interrupt.
+    """Call all registered `stop` functions if this context ends with any exception, which then
+    passes.
 
-    Nothing can register again until `begin_anew` is called."""
+    Nothing can register again until `begin_anew` is called.
+    """
     global _stopping
     try:
         yield
@@ -210,14 +222,13 @@ async def run_jobs(
     failed: Callable[[R], bool] = lambda result: False,
     stops: Callable[[R], ConvbenchError | None] = lambda result: None,
 ) -> Summary:
-    """Run `work` over `jobs`, at most `concurrency` at once, and return how they ended.
+    """Run `work` over `jobs`, taken one by one, at most `concurrency` at once; return how they
+    ended.
 
-    `jobs` is consumed one by one. A result for which `failed` is true counts as failed; one for
-    which `stops` returns an error is recorded and stops the run. `on_done` and `on_error` are
-    called in the loop, one at a time, and append the records. A BudgetError, a FatalModelError that
-    stops the run, or a disk error (from `work`, the callbacks or `jobs` itself) shuts the gate: no
-    job and no model call begins after it, calls in flight end and are journalled, unfinished jobs
-    are left to be resumed. Any other exception of `work` goes to `on_error`.
+    `on_done` and `on_error` write the records, one at a time. A result with a true `failed` counts
+    as failed. The run stops, leaving unfinished jobs, after a result for which `stops` returns an
+    error, and at BudgetError, RunError, MissingDependency, a FatalModelError that stops the run or
+    a disk error. Any other exception of `work` goes to `on_error`.
     """
     gate = Gate()
     token = CURRENT.set(gate)
@@ -349,12 +360,10 @@ T = TypeVar("T")
 def run_in_loop(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Return the result of a command's coroutine, run in a loop that handles Ctrl-C and SIGTERM.
 
-    While `run_jobs` runs, a signal makes it return a Summary with `interrupted=True`; at any other
-    moment the coroutine is cancelled and KeyboardInterrupt is raised here. A second signal has its
-    usual effect at once.
-
-    If this thread has a running loop already (a notebook), the new loop runs in another thread, and
-    an interrupt here acts as a signal does.
+    A signal makes a running `run_jobs` return a Summary with `interrupted=True`; at any other
+    moment it cancels the coroutine, and KeyboardInterrupt is raised here. A second signal has its
+    usual effect at once. If this thread has a running loop (a notebook), the new one runs in
+    another thread, and an interrupt acts as a signal.
     """
     try:
         asyncio.get_running_loop()

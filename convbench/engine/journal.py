@@ -42,7 +42,11 @@ _LAST = "\U0010ffff"
 
 
 def call_hash(ref: str, sampling: Sampling, messages: Sequence[Message]) -> str:
-    """Return 16 hex digits that identify a call by its model, sampling and messages."""
+    """Return 16 hex digits that identify a call by its model reference, sampling settings and
+    messages.
+
+    The marks of stable prefixes in the messages are left out.
+    """
     data = orjson.dumps(
         [ref, sampling.model_dump(), without_stable(messages)],
         default=dump_noun,
@@ -68,10 +72,10 @@ class Journal:
         self._order: list[tuple[str, str]] = []
 
     def load_calls(self, keys: Callable[[str], bool] = lambda _key: True) -> int:
-        """Load the calls whose key `keys` accepts; return how many are in memory.
+        """Load the calls whose key `keys` accepts into memory; return how many are in memory then.
 
-        Unreadable lines (the torn last one of a killed process) are skipped: their calls are made
-        again.
+        Invalid lines, such as the torn last one of a killed process, are skipped: their calls are
+        made again. Without a file there are none.
         """
         for _, line in numbered_lines(self.path):
             key = _line_key(line)
@@ -84,8 +88,12 @@ class Journal:
         return len(self._loaded)
 
     def total_cost(self) -> tuple[int, float]:
-        """Return (tokens, known dollars) of all calls, of attempts without a reply and of batches
-        whose replies are outstanding, for a run-wide budget."""
+        """Return (tokens, known dollars) of all calls in the file, of attempts without reply and of
+        batches.
+
+        Batches count by what they lost and by the worst case of replies that are outstanding.
+        Everything is read from the files, whatever is loaded; without files it is (0, 0.0).
+        """
         tokens, usd, hashes = 0, 0.0, Hashes()
         for _, line in numbered_lines(self.path):
             record = _parse_call(line) or {}
@@ -101,23 +109,29 @@ class Journal:
         return tokens + lost_tokens + sent_tokens, usd + lost_usd + sent_usd
 
     def attempts_with_reply(self, marks: Collection[str]) -> set[str]:
-        """Return the names of attempts with a reply whose name begins with one of these marks."""
+        """Return the names of attempts in the file whose name before its last `-` is one of these
+        marks."""
         names = (
             str(parse_line(line).get("attempt")) for _, line in numbered_lines(self.path) if marks
         )
         return {name for name in names if name.rpartition("-")[0] in marks}
 
     def get(self, key: str, hash: str) -> Completion | None:
-        """Return the reply of a loaded call; None if there is none."""
+        """Return the reply of a call that `load_calls` loaded, without log-probabilities; None if
+        there is none.
+
+        Calls appended since then are not found.
+        """
         line = self._loaded.get((key, hash))
         record = _parse_call(line) if line is not None else None
         return completion_of(record) if record else None
 
     def begin_attempt(self, key: str, need: Estimate) -> str:
-        """Write that a call is about to be sent; return the attempt's name.
+        """Write that a call is about to be sent; return the attempt's new name.
 
-        The file for its reply is opened first: a file that cannot be written must not cost a
-        call."""
+        The file for its reply is opened first: a file that cannot be written must not cost a call.
+        Raise RunError if one cannot be written.
+        """
         self._records.open_file()
         return self.attempts.begin_attempt(key, need)
 
@@ -129,10 +143,10 @@ class Journal:
         attempt: str | None = None,
         booked: Booking | None = None,
     ) -> None:
-        """Write one finished call, with its attempt's name and, if the provider did not report its
-        usage, its booking. Raises RunError if the disk is full.
+        """Write one finished call, with its attempt's name and, if it was assumed, its booking.
 
-        Log-probabilities of its tokens are written first, to a file of their own.
+        Log-probabilities of its tokens are written first, to a file of their own. The call is not
+        loaded. Raise RunError if it cannot be written.
         """
         if completion.token_probs is not None:
             self.probs.append(key, text_of(completion.content), completion.token_probs)
@@ -144,7 +158,8 @@ class Journal:
         self._records.write(orjson.dumps(record, default=dump_noun))
 
     def forget_calls(self, prefix: str) -> None:
-        """Remove all calls whose key starts with `prefix` from memory; they stay in the file."""
+        """Remove all loaded calls whose key starts with `prefix` from memory; they stay in the
+        file."""
         low = bisect_left(self._order, (prefix, ""))
         high = bisect_left(self._order, (prefix + _LAST, ""))
         for entry in self._order[low:high]:
@@ -185,14 +200,22 @@ def _usage_booking(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def dump_noun(value: object) -> object:
-    """Return a noun's fields as a mapping (orjson's `default`). Raises TypeError."""
+    """Return a pydantic model's fields as a dict, for orjson's `default`.
+
+    Raise TypeError for anything else.
+    """
     if isinstance(value, FrozenModel):
         return value.model_dump()
     raise TypeError(f"cannot write {type(value).__name__}")
 
 
 def fields_of(completion: Completion) -> dict[str, Any]:
-    """Return a reply as a record."""
+    """Return a reply as a dict for a record.
+
+    `content`, `finish_reason`, `prompt_tokens`, `completion_tokens`, `cost_usd` and `model` are
+    always there; `reasoning`, `left_out`, `tool_calls` and `raw` only if set. Values are not
+    converted to JSON data, and log-probabilities are left out.
+    """
     record: dict[str, Any] = {
         "content": completion.content,
         "finish_reason": completion.finish_reason,
@@ -213,7 +236,11 @@ def fields_of(completion: Completion) -> dict[str, Any]:
 
 
 def completion_of(record: dict[str, Any]) -> Completion:
-    """Return the reply that a record holds."""
+    """Return the reply that a record of `fields_of` holds, without log-probabilities.
+
+    `content` must be there; any other missing field gets its default, the finish reason `other`.
+    Raise ValueError (of pydantic) or TypeError for an invalid record.
+    """
     content = record["content"]
     if isinstance(content, list):
         content = tuple(_read_part(part) for part in content)
@@ -254,7 +281,11 @@ class AttemptLog:
         self._number = 0
 
     def begin_attempt(self, key: str, need: Estimate) -> str:
-        """Write that a call is about to be sent; return the attempt's name."""
+        """Write that a call is about to be sent, with its likely use; return the attempt's new
+        name.
+
+        Raise RunError if it cannot be written.
+        """
         self._number += 1
         name = f"{self._prefix}-{self._number}"
         tokens = math.ceil(need.tokens)
@@ -262,15 +293,20 @@ class AttemptLog:
         return name
 
     def end_attempt(self, name: str, booked: Booking | None, why: str) -> None:
-        """Write the booking of an attempt without a reply; None means that nothing was billed."""
+        """Write the booking of an attempt without a reply, and why; a booking of None means nothing
+        was billed."""
         booked = booked or Booking(0, 0.0)
         self._write_record(
             {"attempt": name, "tokens": booked.tokens, "usd": booked.usd, "lost": why}
         )
 
     def total_cost(self, replied: Container[str]) -> tuple[int, float]:
-        """Return (tokens, known dollars) of attempts without a reply; memory holds one entry for
-        each."""
+        """Return (tokens, known dollars) of the attempts in the file whose names are not in
+        `replied`.
+
+        The last line of an attempt counts. Memory holds one entry for each. Without a file it is
+        (0, 0).
+        """
         costs: dict[str, tuple[int, float]] = {}
         for _, line in numbered_lines(self._records.path):
             record = parse_line(line)
@@ -308,7 +344,11 @@ class CallHistory:
 
 
 def call_histories(journal: Path, key: str) -> list[CallHistory]:
-    """Return the calls of the conversation with this key, in the order of their first lines."""
+    """Return the calls of the conversation with this key, in the order of their first lines.
+
+    Calls with replies come first, then those that only failed. At most 500 calls with a reply and
+    500 failed attempts of each are returned. The list is empty without files or calls.
+    """
     histories: dict[str, CallHistory] = {}
     names: dict[str, str] = {}
     for record in _iter_records(journal.with_name("attempts.jsonl"), key):
@@ -329,7 +369,11 @@ def call_histories(journal: Path, key: str) -> list[CallHistory]:
 
 
 def turn_of(key: str) -> int | None:
-    """Return the turn number in a call's key, else None: 3 for `q1#0@3`, `q1#0@3.1`, `q1#0@3~1`."""
+    """Return the turn number after the last `@` of a call's key: 3 for `q1#0@3`, `q1#0@3.1`,
+    `q1#0@3~1`.
+
+    Return None if no digit follows it. A key without `@` counts from its first character.
+    """
     digits = ""
     for sign in key.rpartition("@")[2]:
         if not sign.isdecimal():

@@ -35,7 +35,11 @@ class RatePacer:
         self._lock = threading.Lock()
 
     async def wait_turn(self, endpoint: str) -> None:
-        """Wait until a call to this endpoint may be sent."""
+        """Wait until a call to this endpoint may be sent, and take its turn.
+
+        Calls are 1 / rate seconds apart; after a pause those of a quarter of a second may go at
+        once.
+        """
         with self._lock:
             now = time.monotonic()
             at = max(self._next.get(endpoint, 0.0), now - BURST_S)
@@ -71,18 +75,25 @@ class RetryPolicy:
     stops."""
 
     def seconds_for(self, tokens: int) -> float:
-        """Return the timeout of an attempt whose reply has at most so many tokens."""
+        """Return the timeout in seconds of an attempt whose reply has at most so many tokens.
+
+        It is `timeout_s`, and grows in proportion beyond `long_reply` tokens.
+        """
         return self.timeout_s * max(1.0, tokens / self.long_reply)
 
     def backoff_seconds(self, error: TransientModelError, tries: int) -> float:
-        """Return the seconds to wait before try number `tries` + 1: exponential with jitter, at
-        least Retry-After."""
+        """Return the seconds to wait after `tries` failed attempts (from 1), at least Retry-After.
+
+        It is a random number between half of and the whole of `backoff_s` doubled with each further
+        one, at most `longest_s`.
+        """
         grown = min(self.backoff_s * 2.0 ** (min(tries, 20) - 1), self.longest_s)
         wait = random.uniform(grown / 2, grown)
         return max(wait, self.retry_after(error) or 0.0)
 
     def retry_after(self, error: TransientModelError) -> float | None:
-        """Return the Retry-After of an error, at most `retry_after_s`; None if it has none."""
+        """Return the Retry-After of an error in seconds, from 0 to `retry_after_s`; None if it has
+        none."""
         if error.retry_after is None:
             return None
         return min(max(0.0, error.retry_after), self.retry_after_s)
@@ -109,12 +120,17 @@ class Limiter:
         self._timer: asyncio.TimerHandle | None = None
 
     def hold_slot(self) -> _Slot:
-        """Return an async context manager that waits for a slot, holds it and yields the time at
-        which it got it."""
+        """Return an async context manager that waits for a slot, holds it and releases it at the
+        end.
+
+        It yields the `time.monotonic()` at which it got the slot. Raise Stopped if the run stops
+        while it waits.
+        """
         return _Slot(self)
 
     async def take_slot(self) -> None:
-        """Wait for a free slot and take it."""
+        """Wait for a free slot and take it, in the order of arrival; raise Stopped if the run stops
+        meanwhile."""
         if self._has_free_slot() and not self._waiting:
             self.state.in_flight += 1
             return
@@ -122,19 +138,24 @@ class Limiter:
             await self._wait_for_slot()
 
     def release_slot(self) -> None:
-        """Release a slot."""
+        """Release a slot that was taken and admit the next waiting calls."""
         self.state.in_flight -= 1
         self._wake_waiting()
 
     def on_success(self) -> None:
-        """Increase the limit a little after a successful call."""
+        """Increase the limit a little after a successful call, up to the highest, and admit waiting
+        calls."""
         if self._limit < self.state.highest:
             step = max(1.0, self.state.highest * GROW) / self._limit
             self._set_limit(self._limit + step)
             self._wake_waiting()
 
     def on_rate_limit(self, sent: float, retry_after: float | None) -> None:
-        """Decrease the limit after a call sent at `sent` got a 429; pause for `retry_after`."""
+        """Decrease the limit after a call got a 429, and send nothing for `retry_after` seconds.
+
+        The limit stays if the call was sent (`sent`, a `time.monotonic()`) before the last
+        decrease. None or 0 makes no pause.
+        """
         if sent >= self._shrunk_at:
             self._shrunk_at = time.monotonic()
             self._set_limit(min(self._limit, self.state.in_flight or 1) * SHRINK)

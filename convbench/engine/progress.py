@@ -73,7 +73,10 @@ class Status:
     """`time.monotonic()` from which calls could be made: the start, or when a model was ready."""
 
     def add_usage(self, usage: Usage, usd: float | None) -> None:
-        """Add the reported tokens and the booked dollars of an attempt."""
+        """Add the reported tokens and the booked dollars of an attempt; a missing count adds 0.
+
+        Dollars of None make `cost_unknown` True for good.
+        """
         self.prompt_tokens += usage.prompt_tokens or 0
         self.completion_tokens += usage.completion_tokens or 0
         self.cost_usd += usd or 0.0
@@ -128,12 +131,13 @@ class Progress:
             self._print_status()
 
     def print_line(self, line: str) -> None:
-        """Print a line to stderr above the display."""
+        """Print a line above the display, nothing if it is quiet."""
         if not self.quiet:
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def render(self) -> Group:
-        """Return the display: a bar with counts, then numbers, then what it waits for."""
+        """Return the display of the current status: a bar with counts, numbers, and what it waits
+        for, if anything."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -167,7 +171,11 @@ class Progress:
 
 
 def count_text(status: Status) -> str:
-    """Return `120/1500 · 3.2/s · ETA 7:11`; before the first and after the last job without ETA."""
+    """Return ended jobs, rate and time left, such as `120/1500 · 3.2/s · ETA 7:11`.
+
+    Without a total (None or 0) it is `120 · 3.2/s`. ETA is left out before the first job of this
+    command and after the last one.
+    """
     ended = status.done + status.failed
     if not status.total:
         return f"{ended} · {job_rate(status):.1f}/s"
@@ -179,7 +187,11 @@ def count_text(status: Status) -> str:
 
 
 def number_text(status: Status) -> str:
-    """Return tokens, cost, failures and elapsed time in one line."""
+    """Return tokens, cost, failed jobs and elapsed time on one line, such as `34k tokens · $0.1200
+    · 2 failed · 1:05`.
+
+    Calls from the cache and replayed ones are named if there are any.
+    """
     tokens = status.prompt_tokens + status.completion_tokens
     parts = [f"{short_number(tokens)} tokens", cost_text(status), f"{status.failed} failed"]
     if status.cached:
@@ -191,7 +203,10 @@ def number_text(status: Status) -> str:
 
 
 def waiting_text(status: Status) -> str:
-    """Return what the command waits for now; empty if it waits for nothing."""
+    """Return what the command waits for now, joined by ` · `; empty if it waits for nothing.
+
+    That is its note, paused endpoints, reduced concurrency and calls that are tried again.
+    """
     parts = [status.note] if status.note else []
     for name, endpoint in status.endpoints.items():
         shown = name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]
@@ -208,7 +223,11 @@ def waiting_text(status: Status) -> str:
 
 
 def cost_text(status: Status) -> str:
-    """Return the dollars so far as text, with `cost unknown` if a price was not known."""
+    """Return the dollars so far, such as `$0.1200`; `$0.1200 + cost unknown` once a price was not
+    known.
+
+    Without known dollars that is `cost unknown`.
+    """
     if status.cost_unknown:
         known = f"${status.cost_usd:.4f} + " if status.cost_usd else ""
         return f"{known}cost unknown"
@@ -216,21 +235,24 @@ def cost_text(status: Status) -> str:
 
 
 def job_rate(status: Status) -> float:
-    """Return jobs per second since the models were ready, without those skipped on resume."""
+    """Return ended jobs per second since the models were ready, without those skipped on resume.
+
+    It is 0.0 if no time has passed.
+    """
     ended = status.done + status.failed - status.skipped
     elapsed = time.monotonic() - status.ready
     return ended / elapsed if elapsed > 0 else 0.0
 
 
 def clock_text(seconds: float) -> str:
-    """Return seconds as `1:02:03` or `2:03`."""
+    """Return seconds, cut to whole ones, as `1:02:03`, or `2:03` below an hour."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def short_number(count: int) -> str:
-    """Return a count as `1.2M`, `34k` or the number itself."""
+    """Return a count as `1.2M` from a million, `34k` from ten thousand, else the number itself."""
     if count >= 1_000_000:
         return f"{count / 1e6:.1f}M"
     return f"{count / 1000:.0f}k" if count >= 10_000 else str(count)

@@ -23,54 +23,69 @@ class RecordedJobs(ABC, Generic[J, R]):
 
     @abstractmethod
     def jobs(self) -> Iterable[J]:
-        """Return the jobs, `len(self)` of them."""
+        """Return the jobs that are to be run, `len(self)` of them; they are taken one by one."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     async def result(self, job: J) -> R:
-        """Do a job and return its result. An exception that does not stop the run goes to
-        `failed_result`."""
+        """Do a job and return its result.
+
+        An exception that does not stop the run goes to `failed_result`.
+        """
 
     @abstractmethod
     def failed_result(self, job: J, error: Exception) -> R | None:
-        """Return the result of a job that raised an error; None writes no record."""
+        """Return the result to record for a job that raised an error; None writes no record.
+
+        The job counts as failed either way.
+        """
 
     @abstractmethod
     def owns(self, key: str) -> bool:
-        """Return True if a call in the journal belongs to these jobs."""
+        """Return True if a call with this key in the journal belongs to these jobs."""
 
     def key_prefix(self, job: J) -> str | None:
-        """Return the prefix of a job's keys in the journal, which are dropped from memory once its
-        record is written; None keeps them."""
+        """Return the prefix of a job's keys in the journal; by default None.
+
+        These calls are dropped from memory once the job's record is written; None keeps them.
+        """
         return None
 
     def record(self, job: J, result: R) -> bytes:
-        """Return the line that is written for a job's result."""
+        """Return the line, without line break, that is written for a job's result: by default its
+        JSON."""
         line: str = result.model_dump_json()  # type: ignore[attr-defined]
         return line.encode()
 
     def is_failed(self, result: R) -> bool:
-        """Return True if a result is a failure."""
+        """Return True if a result is a failure: by default if its `failure` is not None."""
         return getattr(result, "failure", None) is not None
 
     def count(self, job: J, result: R) -> Any:
-        """Count a record that was written."""
+        """Count a record that was written; by default nothing is done, and what is returned is
+        ignored."""
 
     def unreadable(self, result: R) -> str | None:
-        """Return why a model's reply could not be parsed; None for any other result. Too many in a
-        row stop the run."""
+        """Return why a model's reply could not be parsed; None for any other result, which is the
+        default.
+
+        Too many in a row stop the run.
+        """
         return None
 
 
 async def run_recorded(
     work: RecordedJobs[J, R], caller: Caller, concurrency: int, of: int | None = None
 ) -> Summary:
-    """Run jobs, at most `concurrency` at once, and return how they ended.
+    """Run jobs, at most `concurrency` at once (all with batches), append their records; return how
+    they ended.
 
-    A crash loses only the calls in flight, since finished calls are in the journal until their
-    job's record is on disk. `of` is the total number of jobs if these are only a part of them."""
+    The calls of these jobs are loaded from the journal first, and forgotten once a job's record is
+    written, so that a crash loses only the calls in flight. `of` is the total number of jobs, for
+    the display, if these are only a part of them.
+    """
     total = len(work)
     if caller.journal is not None:
         caller.journal.load_calls(work.owns)

@@ -32,12 +32,14 @@ CONVERSATION = re.compile(r"\b[0-9a-f]{20}\b")
 
 
 class ReplyCache:
-    """A database of replies in one file, which processes may share."""
+    """A SQLite database of replies in one file, which processes may share.
+
+    It is created, readable by its owner only, if it is missing. Raise RunError if it cannot be
+    used.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.hits = 0
-        """Number of replies that it returned."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _make_private(path)
@@ -52,7 +54,11 @@ class ReplyCache:
             raise self._cache_error(error) from None
 
     def get(self, name: str) -> Completion | None:
-        """Return the reply of this name with cost 0; None if there is none. Raises RunError."""
+        """Return the reply of this name with cost 0; None if there is none or an earlier version
+        wrote it.
+
+        Raise RunError if the file cannot be read.
+        """
         try:
             query = "SELECT record FROM replies WHERE name = ?"
             row = self._database.execute(query, (name,)).fetchone()
@@ -64,11 +70,13 @@ class ReplyCache:
             completion = completion_of(orjson.loads(row[0]))
         except (ValueError, TypeError, KeyError, AttributeError):
             return None  # written by an earlier version
-        self.hits += 1
         return replace(completion, cost_usd=0.0)
 
     def put(self, name: str, completion: Completion) -> None:
-        """Store a reply. Raises RunError if it cannot be written."""
+        """Store a reply under a name, in place of an earlier one, with keys redacted.
+
+        Log-probabilities are not stored. Raise RunError if it cannot be written.
+        """
         record = redact_bytes(orjson.dumps(fields_of(completion), default=dump_noun))
         try:
             self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (name, record))
@@ -76,7 +84,7 @@ class ReplyCache:
             raise self._cache_error(error) from None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; the cache cannot be used afterwards."""
         self._database.close()
 
     def _cache_error(self, error: Exception) -> RunError:

@@ -39,7 +39,8 @@ class WireFile:
 
     @contextmanager
     def record_call(self, key: str) -> Iterator[None]:
-        """Write the requests and replies made within this context, under a call's key."""
+        """Write the requests and replies made within this context under a call's key; what does not
+        fit is counted."""
         before = LISTENER.set(lambda heard: self._write_record(key, heard))
         try:
             yield
@@ -64,7 +65,7 @@ class WireFile:
         self._size += len(line) + 1
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; a later record opens it again."""
         self._records.close()
 
 
@@ -83,7 +84,12 @@ def _body_json(data: bytes) -> Any:
 
 
 def read_records(path: Path, key: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the written records of the conversation with this key, by the call's key."""
+    """Return {call's key: its records, in order} of the conversation with this key; empty without
+    any.
+
+    A record has `key`, `method`, `url`, `status`, `seconds`, `request` and `reply`. A call belongs
+    to the conversation if its key before the last `@` is this one.
+    """
     records: dict[str, list[dict[str, Any]]] = {}
     for _, line in numbered_lines(path):
         record = parse_line(line)

@@ -145,6 +145,11 @@ class _CellEstimate:
                 if self._is_new(step.address)
                 else ResourceEstimate()
             )
+        if step.policy:
+            child = self.findings.policies.get(step.address)
+            if child is None:  # it is missing
+                return ResourceEstimate()
+            policy = child.cast[child.protocol.policy]
         shown = self._preview_step(planned)
         total = ResourceEstimate()
         if step.kind != "judge" and self._is_new(step.address):
@@ -162,10 +167,10 @@ class _CellEstimate:
         return True
 
     def _preview_step(self, planned: PlannedStep) -> Preview:
-        """Return the preview of a step's conversations: of all questions, or with a checkpoint on
-        the test questions."""
-        manifest = self.inputs.manifest
-        if planned.step.kind == "eval":
+        """Return the preview of a step's conversations: of all questions, or with a checkpoint or
+        an untrained model on the test questions."""
+        manifest = self.findings.policies.get(planned.step.address, self.inputs.manifest)
+        if planned.step.kind == "eval" and not planned.step.policy:
             recipe = self.findings.recipes.get(
                 (planned.step.required_steps()[-1], planned.spec.name)
             )

@@ -23,10 +23,11 @@ OFFLINE_ADVICE = "unset HF_HUB_OFFLINE, or load it once while online so that it 
 
 @contextmanager
 def translate_errors(what: str, *, writing: bool = False, way_out: str = "") -> Iterator[None]:
-    """Turn exceptions of huggingface_hub, datasets and httpx into a HubError about `what`.
+    """Turn exceptions of huggingface_hub, datasets and httpx inside into a HubError about `what`.
 
-    `what` names the repository as a user does, e.g. `dataset allenai/ai2_arc`; `way_out` is what
-    else can be done if the Hub cannot be reached.
+    `what` names the repository as a user does, e.g. `dataset allenai/ai2_arc`. `writing` makes the
+    advice ask for write access. `way_out` is appended if the Hub cannot be reached. ConvbenchError
+    and exceptions of any other origin pass unchanged.
     """
     try:
         yield
@@ -40,10 +41,13 @@ def translate_errors(what: str, *, writing: bool = False, way_out: str = "") -> 
 
 
 def _error_line(error: BaseException, what: str, writing: bool, way_out: str) -> str | None:
-    """Return one line for the deepest known cause, or None for an error that is not the Hub's."""
+    """Return one line for the first known error from the outside in, or None if none is known.
+
+    The Hub's own errors are looked for first, then those of the network and of datasets.
+    """
     chain = list(error_chain(error))
     if any(isinstance(cause, MemoryError) for cause in chain):
-        return "its rows take more memory than those of a question set may"
+        return "its rows need more memory than a question set may use"
     for cause in chain:
         line = _hub_line(cause, what, writing)
         if line:
@@ -56,7 +60,8 @@ def _error_line(error: BaseException, what: str, writing: bool, way_out: str) ->
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes, the deepest last."""
+    """Yield the error, then its cause or else its context, and so on; each error once, the deepest
+    last."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -105,9 +110,9 @@ def _status_line(error: BaseException, writing: bool) -> str:
         right = "a token with write access to that name" if writing else "a token with access"
         return f"the Hub refuses (403: {reason}); set HF_TOKEN to {right}"
     if status == 409:
-        return f"the Hub finds a conflict (409: {reason}); choose another name or try again"
+        return f"the Hub reports a conflict (409: {reason}); choose another name or try again"
     if status == 429:
-        return "the Hub limits the request rate (429); run the command again in some minutes"
+        return "the Hub limits the rate of requests (429); run the command again in a few minutes"
     if status is not None and status >= 500:
         return f"the Hub has a server error ({status}); run the command again later"
     return f"the Hub answers {status}: {reason}"
@@ -120,7 +125,7 @@ def _network_line(error: BaseException, way_out: str) -> str | None:
 
     if isinstance(error, httpx.TimeoutException):
         return (
-            f"{hub_endpoint()} does not answer in time; check the network and HF_ENDPOINT{way_out}"
+            f"{hub_endpoint()} did not answer in time; check the network and HF_ENDPOINT{way_out}"
         )
     if isinstance(error, httpx.TransportError | ConnectionError):
         return (
@@ -160,14 +165,19 @@ def _hub_page(what: str) -> str:
 
 
 def hub_endpoint() -> str:
-    """Return the address of the Hub in use."""
+    """Return the address of the Hub in use, `https://huggingface.co` unless HF_ENDPOINT names
+    another."""
     from huggingface_hub import constants
 
     return constants.ENDPOINT
 
 
 def first_line(error: object, limit: int = 200) -> str:
-    """Return the first line of an error's text that is not empty."""
+    """Return the first line of an error's text that is not blank, stripped; the class's name if
+    none is.
+
+    It is cut at `limit` characters, and full stops at its end are removed.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:limit].rstrip(".")
 
@@ -176,11 +186,11 @@ PUBLIC_HUB = "https://huggingface.co"
 
 
 def prepare_environment() -> None:
-    """Set the environment variables that the clients read when they are imported; the user's own
-    stay.
+    """Set environment variables that the clients read when they are imported, unless they are set.
 
-    Hubs other than the public one mostly lack the Xet endpoints; the client would ask for them
-    again and again for minutes.
+    HF_HUB_DISABLE_TELEMETRY becomes 1. If HF_ENDPOINT names another Hub than the public one,
+    HF_HUB_DISABLE_XET becomes 1 too: such Hubs mostly lack the Xet endpoints, and the client would
+    ask for them again and again for minutes.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     if os.environ.get("HF_ENDPOINT", PUBLIC_HUB).rstrip("/") != PUBLIC_HUB:
@@ -189,7 +199,12 @@ def prepare_environment() -> None:
 
 @contextmanager
 def quiet_clients() -> Iterator[None]:
-    """Turn the clients' progress bars and warnings off, and restore them afterwards."""
+    """Turn off the progress bars and warnings of datasets and huggingface_hub inside; restore them
+    after.
+
+    It also sets the variables of `prepare_environment` and installs the bounded client, both for
+    the rest of the process.
+    """
     prepare_environment()
     import datasets
     from datasets.utils import logging as datasets_logging
@@ -226,7 +241,11 @@ REDIRECTS = 10
 
 @lru_cache(maxsize=1)
 def install_bounded_client() -> None:
-    """Make huggingface_hub send its requests through the bounded client from now on."""
+    """Make huggingface_hub send its requests through a client with bounded responses from now on.
+
+    The client's or the caller's own hooks, timeout and redirect setting are kept. Further calls do
+    nothing.
+    """
     import httpx
     from huggingface_hub import get_session, set_client_factory
 
@@ -247,8 +266,12 @@ def install_bounded_client() -> None:
 
 
 def send_bounded(send: Any, request: httpx.Request, usually: bool, **more: Any) -> httpx.Response:
-    """Send a request and follow redirects without reading their bodies; bound the size of the
-    response."""
+    """Return the response to a request sent by `send`, after redirects whose bodies are not read.
+
+    A response that the caller streams is returned unread; any other is read into memory, at most
+    128 MiB decompressed. `usually` says whether redirects are followed if the caller does not.
+    Raise HubError for a longer response or more than 10 redirects.
+    """
     stream = more.pop("stream", False) or request.method == "HEAD"
     follow = more.pop("follow_redirects", usually)
     if not stream:
@@ -300,7 +323,12 @@ class DatasetStatus:
 
 
 def dataset_status(repo: str, revision: str | None) -> DatasetStatus:
-    """Return what the Hub says about this dataset, and whether its files may be read."""
+    """Ask the Hub about a dataset at a revision; return exactly one of commit, `refused`,
+    `unreachable`.
+
+    For a gated dataset it is also asked whether this token may read the files. Errors of the Hub
+    and the network are returned in the status, not raised.
+    """
     import httpx
     from huggingface_hub import HfApi, errors
 
@@ -318,7 +346,10 @@ def dataset_status(repo: str, revision: str | None) -> DatasetStatus:
 
 @contextmanager
 def offline_mode(yes: bool) -> Iterator[None]:
-    """Make the clients use only their caches, if `yes`, and restore their mode afterwards."""
+    """Make the clients use only their caches inside if `yes`; restore their mode afterwards.
+
+    With `yes` False the mode stays as it is, offline included.
+    """
     import datasets.config
     from huggingface_hub import constants
 
@@ -333,8 +364,12 @@ def offline_mode(yes: bool) -> Iterator[None]:
 
 @lru_cache
 def model_exists(model: str) -> bool:
-    """Return whether the Hub has this model. It is asked once: the clients would ask five times for
-    every file if nobody answers."""
+    """Return True if the Hub answers that it has this model.
+
+    Return False for an invalid name, a refusal, no answer and offline mode. The answer is kept for
+    the process: the clients would ask five times for every file if nobody answers. The bounded
+    client is installed for all later requests.
+    """
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError

@@ -41,7 +41,7 @@ class UploadResult:
 
 
 def check_name(repo: str, kind: Kind = "dataset") -> None:
-    """Raise HubError for an invalid repository name, before anything is written for it."""
+    """Raise HubError for an invalid repository name; else return None. The Hub is not asked."""
     with translate_errors(f"{kind} {repo!r}"):
         from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -57,11 +57,13 @@ def upload_folder(
     mark: str = "run/run.json",
     message: str = "Publish with convbench",
 ) -> UploadResult:
-    """Make the repository hold exactly the folder's files, in one commit.
+    """Make the repository hold exactly the folder's files, in one commit; return its URL and that
+    commit.
 
-    Files are sent first and the commit comes last: an error before it leaves the repository
-    unchanged. A repository that holds something else is refused: its `mark` file must be that of
-    the same run, in the very commit that this one follows. Raises HubError.
+    It is created if it is missing; `.gitattributes` stays. Without any difference there is no new
+    commit (`changed` is False). An error leaves the files as they were. Raise HubError for a
+    repository that holds something else (the `id` in its `mark` file differs from the folder's), is
+    public despite `private`, or changed meanwhile, and for errors of the Hub.
     """
     what = f"{kind} {repo}"
     with quiet_clients(), translate_errors(what, writing=True):
@@ -200,7 +202,12 @@ class Remote:
 
 
 def inspect_repo(repo: str, revision: str | None = None) -> Remote:
-    """Return the commit and the files of a dataset repository. Raises HubError."""
+    """Return a dataset's commit that `revision` (None: the main branch) resolves to, and the files
+    in it.
+
+    `files` maps each file's path in the repository to its size in bytes; an empty repository has
+    none. Raise HubError if the dataset cannot be read.
+    """
     with quiet_clients(), translate_errors(f"dataset {repo}"):
         from huggingface_hub import HfApi
         from huggingface_hub.hf_api import RepoFile
@@ -213,7 +220,11 @@ def inspect_repo(repo: str, revision: str | None = None) -> Remote:
 
 
 def fetch_file(remote: Remote, name: str) -> Path:
-    """Return a file of the repository, from the cache or the Hub. Raises HubError."""
+    """Return the local path of a file of the dataset at its commit, downloaded unless it is in the
+    cache.
+
+    Raise HubError if there is no such file or the Hub cannot be reached.
+    """
     with quiet_clients(), translate_errors(f"dataset {remote.repo}"):
         from huggingface_hub import hf_hub_download
 

@@ -57,7 +57,12 @@ class SourceRows:
         """Rows that the last iteration yielded."""
 
     def select_columns(self, columns: Columns) -> SourceRows:
-        """Return the same rows with these columns only, if the format allows it."""
+        """Return a new object with the same rows; its parquet and Hub rows hold None in other
+        columns.
+
+        With None all columns are read. If a split has none of them, its first column is read
+        instead. CSV and JSON rows have all columns either way.
+        """
         return SourceRows(self.parts, columns)
 
     def __iter__(self) -> Iterator[Row]:
@@ -76,8 +81,12 @@ class SourceRows:
 
 
 def row_bytes(value: Any, where: str) -> int:
-    """Return the approximate bytes of a row. Raises DataError for a text or a row that is too
-    large."""
+    """Return the approximate bytes of a row: 64 for each value, nested ones included, and its
+    texts.
+
+    A text counts by its characters; keys count nothing. Raise DataError, whose message begins with
+    `where`, for more than 100,000 values or a text of more than 4 MiB.
+    """
     todo, items, total = [value], 0, 0
     while todo:
         element = todo.pop()
@@ -100,7 +109,13 @@ def row_bytes(value: Any, where: str) -> int:
 
 
 def parquet_rows(path: Path, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of a parquet file. Raises DataError if it cannot be read."""
+    """Yield the rows of a parquet file as dicts with all of its columns, None in those not in
+    `columns`.
+
+    If it has none of `columns`, its first column is read instead; with None all are. An image,
+    audio or video is `[media]`, or None if it is missing. Raise DataError if the file cannot be
+    read, or a text, a column or the unpacked file is too large.
+    """
     import pyarrow
     import pyarrow.parquet
 
@@ -127,7 +142,13 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[Row]:
 
 
 def arrow_rows(what: str, table: Any, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of an Arrow table in a mapped file."""
+    """Yield the rows of an Arrow table as dicts with all of its columns, None in those not in
+    `columns`.
+
+    If it has none of `columns`, its first column is read instead; with None all are. An image,
+    audio or video is `[media]`, or None if it is missing. Raise DataError, whose message begins
+    with `what`, for values that are too large.
+    """
     names = _columns_to_read(table.schema, columns)
     media = [name for name in names if is_media(table.schema.field(name).type)]
     for batch in table.select(names).to_batches(max_chunksize=BATCH_ROWS):
@@ -135,7 +156,10 @@ def arrow_rows(what: str, table: Any, columns: Columns) -> Iterator[Row]:
 
 
 def is_media(kind: Any) -> bool:
-    """Return whether a column's Arrow type is how `datasets` stores media: {bytes, path}."""
+    """Return True if an Arrow type is a struct with exactly the fields `bytes` and `path`.
+
+    That is how `datasets` stores images, audio and video.
+    """
     import pyarrow
 
     if not pyarrow.types.is_struct(kind):
@@ -246,11 +270,13 @@ LINE_BYTES = 16 << 20
 
 
 def read_files(location: str) -> tuple[dict[str, Part], str]:
-    """Return (readers of the rows, by split; `sha256:…` of the contents) of a file or a folder of
-    files.
+    """Return ({split: function that yields its rows}, `sha256:…` of names and contents) of a file
+    or folder.
 
-    A single file is one split: the one it is named after (`test.parquet`), else `train`. Raises
-    DataError.
+    In a folder each .parquet, .jsonl, .json or .csv file is a split with the file's name. A single
+    file is the split that it is named after (`test.parquet`), else `train`. Raise DataError for no
+    such file, none in the folder, or two of one split; what a file holds is checked when its rows
+    are read.
     """
     path = Path(location).expanduser()
     if path.is_dir():
@@ -280,9 +306,12 @@ def _take_split(files: dict[str, Path], file: Path) -> None:
 
 
 def read_json(data: bytes | str, where: str) -> Any:
-    """Return the value of JSON from a stranger. Raises DataError for invalid JSON, and for a key
-    that an object has twice, since readers would silently take one of them. A byte order mark, with
-    which some programs begin a file, is skipped."""
+    """Return the value of untrusted JSON of any kind, parsed strictly; a byte order mark is
+    skipped.
+
+    Raise DataError, whose message begins with `where`, for invalid JSON, for nesting that is too
+    deep, and for a key that an object has twice, since readers would silently take one of them.
+    """
     if isinstance(data, bytes):
         data = data.removeprefix(codecs.BOM_UTF8)
     try:
@@ -400,21 +429,22 @@ COMMIT_HASH = re.compile(r"[0-9a-f]{40}")
 
 
 def load_rows(source: Source) -> tuple[list[dict[str, Any]], str]:
-    """Return (all rows, revision) of a source on the Hub or in a file; see `open_rows`."""
+    """Return (list of all rows, revision) of a source on the Hub or in a file.
+
+    Rows, order, revision and errors are those of `open_rows`; all rows are held in memory.
+    """
     rows, revision = open_rows(source)
     return list(rows), revision
 
 
 def open_rows(source: Source) -> tuple[SourceRows, str]:
-    """Return (rows, revision) of a source on the Hub or in a file, read when they are iterated.
+    """Return (rows, revision) of a source on the Hub or in a file; rows are read when iterated.
 
-    Each row is a dict of its columns and `_split`, the split it came from. The order is: splits
-    train, validation, dev, test, then others by name; rows as they stand in each. An image, audio
-    or video is not decoded: it stands as `[media]`, or None. `revision` is the commit on the Hub,
-    or `sha256:…` of the local files.
-
-    Raises HubError (unreachable, refused, no such repository, configuration or split) or
-    DataError (no such file, unreadable).
+    A row is a dict of its columns and `_split`. Splits come in the order train, validation, dev,
+    test, then by name. An image, audio or video is `[media]` or None. `revision` is the Hub's
+    commit or `sha256:…` of the files. Raise HubError if the Hub refuses or lacks it, DataError for
+    a missing file or split, or (on iteration) unreadable rows, SpecError if the source names
+    neither.
     """
     if source.file is not None:
         parts, revision = read_files(source.file)
@@ -478,8 +508,11 @@ def pool_splits(
     what: str,
     error: type[HubError] | type[DataError],
 ) -> SourceRows:
-    """Return the rows of these splits (all if none is named), each with `_split`. Raises `error`
-    for a missing one."""
+    """Return the rows of the named splits, all if none is named, each row with its `_split`.
+
+    They come in the order train, validation, dev, test, then others by name, not in that of
+    `splits`. Raise `error` for a split that is not in `parts`.
+    """
     names = sorted(parts, key=_split_order)
     missing = [name for name in splits if name not in parts]
     if missing:

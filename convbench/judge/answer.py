@@ -18,9 +18,10 @@ RIGHT, WRONG, UNREAD = 10.0, 2.0, 0.0
 
 
 def score(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> dict[str, float]:
-    """Return the score `overall`: 10, 2 or 0.
+    """Return one score, `overall`: 10 for the right answer, 2 for a wrong one, 0 if none can be
+    read.
 
-    Raises DataError for a question without options and gold letter.
+    Raise DataError for a question whose gold answer is not the letter of an option.
     """
     if example.answer not in example.letters:
         raise DataError(

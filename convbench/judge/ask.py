@@ -40,7 +40,8 @@ class ModelCaller(Protocol):
     async def complete(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply to the last message."""
+        """Return the model's reply to these messages; `key` is the call's name in the journal, from
+        which a call that is made again is answered. Raise ModelError if there is no reply."""
         ...
 
 
@@ -66,13 +67,16 @@ class AskOutcome(Generic[R]):
     replies: tuple[Completion, ...]
 
     def total_usage(self, name: str) -> Any:
-        """Return the sum of a usage field over all replies; None if one is unknown."""
+        """Return the sum of a usage field (`prompt_tokens`, `completion_tokens`, `cost_usd`) over
+        all replies; None without a reply, or if it is unknown for one."""
         values = [getattr(reply, name) for reply in self.replies]
         return None if not values or None in values else sum(values)
 
 
 def judge_fields(example: Example, transcript: str) -> dict[str, Any]:
-    """Return the fields of a rubric's templates; the hidden ones too, which a judge may see."""
+    """Return the fields of a rubric's templates: the example's inputs and hidden texts by name, and
+    `question`, `choices`, `letters` (joined in words), `answer` (the gold answer or None) and
+    `transcript`."""
     return {
         **example.inputs,
         **example.hidden,
@@ -92,10 +96,12 @@ def judge_messages(
     several: bool = False,
     key: str = "",
 ) -> list[Message]:
-    """Return the messages to a rubric's model: question, options, gold letter and transcript.
+    """Return the messages to a rubric's model on one conversation: a system and a user message,
+    rendered from the rubric's templates.
 
-    With `several` conversations on the question their prompts have a common prefix, which is marked
-    as stable. The nonces of the transcript's marks are drawn from `key`, which names the request.
+    With `several` conversations on the question their prompts have a common prefix; its length in
+    characters is then in the user message's `stable`. The nonces of the transcript's marks are
+    drawn from `key`, which names the request. Raise SpecError if a template cannot be rendered.
     """
     shared, own = _split_transcript(spec, conversation, key)
     fields = judge_fields(example, shared + own)
@@ -108,8 +114,12 @@ def judge_messages(
 
 
 def render_prompts(spec: JudgeSpec, fields: Mapping[str, Any], *fenced: str) -> tuple[str, str]:
-    """Return a rubric's system prompt and its prompt. `fenced` are transcripts between their marks;
-    with `fence: quoted` all other texts are quoted."""
+    """Return a rubric's system prompt and its user prompt, rendered from `fields`, with the
+    instructions that `criteria: appended` adds.
+
+    `fenced` are texts that stand between marks already; with `fence: quoted` all others are quoted.
+    Raise SpecError if a template cannot be rendered.
+    """
     quote = quote_function(*fenced) if spec.fence == "quoted" else None
     system = prompts.render_template(spec.system or "", fields, f"judge {spec.name}: system", quote)
     prompt = prompts.render_template(spec.prompt or "", fields, f"judge {spec.name}: prompt", quote)
@@ -136,13 +146,18 @@ def _split_transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> 
 
 
 def takes_schema(spec: JudgeSpec, model: Model) -> bool:
-    """Return whether the model is asked for JSON by the rubric's schema."""
+    """Return whether the model is sent the reply's JSON schema: the rubric asks for structured
+    replies, and the model takes a schema."""
     return spec.replies == "structured" and model.structured != "text"
 
 
 def schema_of(spec: JudgeSpec) -> dict[str, Any]:
-    """Return the JSON schema of a reply: an object of the metrics in order, each with score and
-    justification."""
+    """Return the JSON schema of a reply on one conversation or pair: an object with a key for each
+    metric, in order, and no other.
+
+    Each metric is an object of `score`, a number in the metric's range, and `justification`, a
+    text. All keys are required.
+    """
     metrics = {}
     for metric in spec.metrics:
         low, high = spec.score_limits(metric.name)
@@ -158,7 +173,8 @@ def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def form_of(spec: JudgeSpec) -> ReplyForm[Scores]:
-    """Return the form of a rubric's reply on one transcript, or on a pair."""
+    """Return the form of a rubric's reply on one conversation, or on a pair: the schema of its
+    metrics, and the reader of scores (`read_reply`)."""
     return ReplyForm(lambda: schema_of(spec), lambda text: read_reply(text, spec))
 
 
@@ -171,11 +187,13 @@ async def ask_judge(
     start: int,
     form: ReplyForm[R],
 ) -> AskOutcome[R]:
-    """Ask at most `spec.asks` times and return the outcome; each call's journal key is
-    `{key}#{number}`.
+    """Ask the model until a reply can be read, at most `spec.asks` times, and return the outcome:
+    what was read, or the complaint about the last reply, or the model's error; and all replies.
 
-    `start` is the number of the first call: a retry after a failure must not be answered with the
-    old replies from the journal. An error that ends the run (wrong key, spent budget) is raised.
+    After an unreadable reply the complaint about it is sent. A call's journal key is
+    `{key}#{number}`; `start` is the first number, so that a retry is not answered with old replies
+    from the journal. A model error ends the asking; one that ends the run (wrong key, spent budget)
+    is raised.
     """
     spec = judge.spec
     sampling = Sampling(
@@ -222,11 +240,12 @@ FIELDS = {"group": ("marks", "transcripts"), "pair": ("marks", "transcripts", "f
 def transcript_messages(
     spec: JudgeSpec, talks: Sequence[Conversation], example: Example, key: str
 ) -> list[Message]:
-    """Return the messages for a judge of two conversations, or of a group.
+    """Return the messages, a system and a user message, for a judge of two conversations or of a
+    group, which are shown in the order given.
 
     In addition to the fields of every rubric, templates have `marks` (an explanation of the marks
-    around transcripts), `transcripts` in the order shown, and for two `first` and `second`. The
-    marks' nonces are drawn from `key`, which names the request.
+    around transcripts), `transcripts`, and for two `first` and `second`. The marks' nonces are
+    drawn from `key`, which names the request. Raise SpecError if a template cannot be rendered.
     """
     if spec.fence in ("quoted", "nonce"):
         marks = ABOUT_SEVERAL + (ABOUT_SET if spec.fence == "quoted" else "")

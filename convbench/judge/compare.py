@@ -83,13 +83,15 @@ class ContestProgress:
         return sum(map(len, self.pending.values()))
 
     def judged_duels(self) -> list[Duel]:
-        """Return the duels whose both orders are judged."""
+        """Return the duels whose both orders have a comparison without a failure, in the order of
+        the comparisons; empty without any."""
         mine = {c.first.conversation_id: _sample_key(c) for c in self.couples.members}
         theirs = {c.second.conversation_id: _sample_key(c) for c in self.couples.members}
         return duels_of(self.known.values(), mine, theirs)
 
     def judged_groups(self) -> list[str]:
-        """Return the groups without a pending order."""
+        """Return the names of the groups without a pending order, in the judge's order; an order
+        with a failed comparison is pending."""
         return [name for name in self.order if not self.pending.get(name)]
 
     def current_decision(self) -> Decision | None:
@@ -98,7 +100,12 @@ class ContestProgress:
 
 
 def contest_progress(contest: Contest) -> ContestProgress:
-    """Return the progress of a contest. Raises RunError if the runs have no couple."""
+    """Return a contest's couples, the newest comparison of each order by its judge, and its pending
+    orders: those without a comparison, or with a failed one.
+
+    Only comparisons with the judge's fingerprint count. Raise RunError if the runs have no couple,
+    UsageError if they are the same run.
+    """
     all_couples, mark = couple_runs(contest.first, contest.second), contest.judge.fingerprint
     known = {
         comparison_key(comparison): comparison
@@ -118,8 +125,13 @@ def contest_progress(contest: Contest) -> ContestProgress:
 
 
 async def compare_policies(contest: Contest, calls: CallOptions) -> ComparisonSummary:
-    """Judge the pending orders of a contest and return the result. The caller must hold the lock
-    of its home run."""
+    """Judge the pending orders of a contest, append each comparison to the home run, and return the
+    result.
+
+    Nothing is asked if none is pending, or if the winner is certain already (`until_decided`).
+    Finished comparisons are not repeated. The caller must hold the lock of the home run. Raise
+    RunError if the runs have no couple.
+    """
     left, judge = contest_progress(contest), contest.judge
     summary = JudgeSummary(
         judge.name, already_scored=2 * len(left.couples.members) - left.pending_count
@@ -189,11 +201,14 @@ class PairUnit(Unit[PairOrder, Comparison]):
         return len(self._jobs)
 
     async def result(self, job: PairOrder) -> Comparison:
-        """Return the judge's comparison."""
+        """Return the judge's comparison of an order; a failed one if no reply could be read.
+
+        Errors that end the run are raised.
+        """
         return await compare_pair(self.judge, job, self._protocol, self.tools)
 
     def failed_result(self, job: PairOrder, error: Exception) -> Comparison:
-        """Return a failed comparison with this error."""
+        """Return the failed comparison of an order whose job raised this error."""
         return broken_comparison(self.judge, job, error)
 
     def owns(self, key: str) -> bool:
@@ -205,18 +220,21 @@ class PairUnit(Unit[PairOrder, Comparison]):
         return f"{pair_key(self.judge, job)}#"
 
     def count(self, job: PairOrder, result: Comparison) -> None:
-        """Add a finished comparison to the known ones and count its failure, if it has one."""
+        """Add a finished comparison to the known ones; if it has no failure, remove its order from
+        the pending ones, else count the failure."""
         self._left.known[comparison_key(result)] = result
         if result.failure is None:
             self._left.pending[job.example.group_id].remove(job)
         self.summary.count_failure(result.failure)
 
     def unreadable(self, result: Comparison) -> str | None:
-        """Return why the judge's replies could not be read; None if they could."""
+        """Return a sentence on why no reply of the judge could be read; None for a comparison
+        without a failure or with another one."""
         return unreadable_reason(self.judge, result.failure)
 
     def iter_requests(self) -> Iterator[Request]:
-        """Yield what a judge's model would be sent, order by order."""
+        """Yield (messages, function that returns the reply's JSON schema) for each order, as the
+        judge's model would be sent them."""
         schema = form_of(self.judge.spec).schema
         yield from ((pair_messages(self.judge, order), schema) for order in self._jobs)
 

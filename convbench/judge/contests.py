@@ -21,8 +21,13 @@ RUBRIC = "pairwise"
 
 
 def judge_pairwise(options: JudgeOptions) -> JudgeResult:
-    """Compare every two of the named policies by the judges, in both orders, and return the result;
-    finished comparisons are not repeated. Raises ConvbenchError subclasses."""
+    """Compare every two of the named policies by each judge, in both orders, and return the result:
+    `comparisons` and `summaries`, one each for a contest.
+
+    Comparisons are appended to the runs as they finish; finished ones are not repeated. It stops
+    after a contest that was interrupted or stopped. A dry run asks nothing and fills `previews` and
+    `problem`. Raise UsageError without a judge, and other ConvbenchError subclasses.
+    """
     judges = _pairwise_judges(options)
     listed = [
         Contest(
@@ -72,7 +77,7 @@ def _pairwise_judges(options: JudgeOptions) -> list[Judge]:
     if not options.judges:
         raise UsageError(
             "--pairwise: found no --judge; expected a model (gpt-4o, …), SPEC@MODEL, or "
-            "pairwise-rules, which asks no model"
+            "pairwise-rules, which needs no model"
         )
     judges = [
         judge_with_model(name, options.specs, options.calls, default=RUBRIC)

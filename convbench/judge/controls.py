@@ -156,7 +156,12 @@ def unfit_reasons(results: Iterable[ControlResult], judge: str) -> list[str]:
 
 
 def control_results(run: Run, judge: str, fingerprint: str) -> list[ControlResult]:
-    """Return the result of each control of a judge; empty if controls were not tried."""
+    """Return the result of each control of a judge, in the order of `CONTROLS`; empty if controls
+    were not tried.
+
+    A control counts on the examples on which the judge scored the run's own conversations. One
+    without any such verdict is left out; if all its verdicts failed, its means are NaN.
+    """
     spec = run.judge_specs().get(fingerprint)
     metric = spec.headline_metric if spec is not None else "overall"
     own: dict[str, list[float]] = {}
@@ -198,8 +203,12 @@ def control_results(run: Run, judge: str, fingerprint: str) -> list[ControlResul
 
 
 async def try_controls(run: Run, judge: Judge, calls: CallOptions) -> int:
-    """Score the controls that a judge has not scored and return how many it scored. The caller must
-    hold the run's lock."""
+    """Have a judge score the controls that it has no score of, and return the number that it
+    scored, failures not counted.
+
+    Verdicts are appended to the run's file of controls, apart from its other verdicts. The caller
+    must hold the run's lock.
+    """
     done = {v.conversation_id for v in _read_verdicts(run, judge.fingerprint) if v.failure is None}
     controls = [talk for talk in control_conversations(run) if talk.conversation_id not in done]
     if not controls:
@@ -232,7 +241,7 @@ class ControlUnit(ConversationUnit):
         return self._controls
 
     def owns(self, key: str) -> bool:
-        """Return whether a journal key belongs to a control."""
+        """Return whether a journal key belongs to a control of this judge."""
         return key.startswith(f"judge/{self.judge.fingerprint}/{MARK}:")
 
     def unreadable(self, result: Verdict) -> None:
@@ -240,7 +249,13 @@ class ControlUnit(ConversationUnit):
 
 
 def control_conversations(run: Run) -> Iterator[Conversation]:
-    """Yield the controls of a run: every kind for each of SAMPLE examples, always the same ones."""
+    """Yield the controls of a run: one of each kind for 12 examples (`SAMPLE`), or fewer if it has
+    fewer, always the same ones.
+
+    Each is the first conversation on its example that completed, with the policy's texts replaced
+    and the id `control:KIND:EXAMPLE_ID`. `copied` has the texts of a conversation on another
+    group's example, and is left out if all are of one group.
+    """
     first: dict[str, Conversation] = {}
     for talk in run.conversations():
         if talk.failure is None and talk.branch is None:

@@ -56,8 +56,12 @@ def iter_turn_parts(
 
 
 async def score_turns(case: Case, tools: JudgeTools, score: Score) -> Verdict:
-    """Score every turn without a score and return the conversation's verdict from all turns; a
-    failed one if a turn failed."""
+    """Score every policy turn that has no score yet and return the conversation's verdict: means of
+    the turns' scores, and each turn's scores in `details["turns"]`.
+
+    If a turn fails, the verdict is a failed one that holds the other turns' scores. Without a
+    policy turn to score it is a failed one of kind `NoTurn`.
+    """
     judge, talk = case.judge, case.conversation
     by_turn = {turn.turn: turn for turn in turn_scores(case.previous)} if case.previous else {}
     scored_turns: list[TurnScores] = []
@@ -96,7 +100,7 @@ async def score_turns(case: Case, tools: JudgeTools, score: Score) -> Verdict:
 
 
 def mean_scores(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each score over the turns that have it."""
+    """Return the mean of each score over the turns that have it, by name; empty without turns."""
     names = dict.fromkeys(name for scores in turns for name in scores)
     return {name: fmean(s[name] for s in turns if name in s) for name in names}
 
@@ -148,18 +152,22 @@ async def judge_conversation(
     examples: Mapping[str, Example] | None = None,
     attempts: int = 0,
 ) -> Verdict:
-    """Return the verdict; a failed one, without scores, if the judge gives none.
+    """Return one judge's verdict on a conversation; a failed one, without scores, if the judge
+    gives none. Nothing is written.
 
-    Only a rubric needs `caller` and `model`; the other arguments are the fields of a `Case`.
+    A rubric needs `caller` and `model`; the other arguments are the fields of a `Case`. Raise
+    DataError for a judge of groups or pairs. Judges that adapt a learner cannot be called like
+    this, since they need what their `open_kind` opens.
     """
     case = Case(judge, conversation, example, protocol, mode, examples or {}, attempts)
     return await verdict_on(case, JudgeTools(caller, kind_state=model))
 
 
 async def verdict_on(case: Case, tools: JudgeTools) -> Verdict:
-    """Return the verdict of the case's judge. A conversation that failed gets a failed one.
+    """Return the verdict of the case's judge, on the conversation or on each of its turns.
 
-    Raises DataError for a judge that scores groups or pairs.
+    A conversation that failed to build gets a failed one of kind `ConversationFailed`. Raise
+    DataError for a judge that scores groups or pairs.
     """
     if case.conversation.failure is not None:
         name = case.conversation.conversation_id

@@ -46,7 +46,10 @@ class CoupleSet:
 
 def run_of_side(name: str, home: Path | None) -> Run:
     """Return the run that a side of `--pairwise` names: a run directory, `base` for the run itself
-    (`--run`, else the newest), or the name of one of its evaluations."""
+    (`home`, else the newest), or the name of one of its evaluations.
+
+    Raise RunError if there is no such run.
+    """
     if (Path(name) / "run.json").exists():
         return Run.open(Path(name))
     run = find_run(home)
@@ -63,8 +66,11 @@ def run_of_side(name: str, home: Path | None) -> Run:
 
 
 def list_opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
-    """Return the pairs of policies to compare, each once: `all` stands for the run and each of its
-    evaluations. Raises RunError if there are none."""
+    """Return the pairs of names to compare, each once, for the two names of `--pairwise`.
+
+    `all` stands for the run (`base`) and each of its evaluations, and is not paired with itself.
+    Raise RunError if there is no pair.
+    """
     run = find_run(home) if ALL in names else None
     everyone = ["base", *(child.path.name for child in run.child_runs())] if run else []
     sides = [everyone if name == ALL else [name] for name in names]
@@ -81,7 +87,8 @@ def list_opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, s
 
 
 def home_of(first: Run, second: Run) -> Run:
-    """Return the run that stores a comparison: the common parent of both, else the first."""
+    """Return the run that stores a comparison: the one that is the other's parent, else the parent
+    of both if it lies above the first, else the first."""
     for run, child in ((first, second), (second, first)):
         if child.manifest.parent == run.manifest.id:
             return run
@@ -91,8 +98,13 @@ def home_of(first: Run, second: Run) -> Run:
 
 
 def couple_runs(first: Run, second: Run) -> CoupleSet:
-    """Return the couples of two runs. Raises RunError if there is none, UsageError if both are the
-    same run."""
+    """Return the couples of two runs: their conversations on the same example id with the same
+    sample number, in the first run's order, branches left out.
+
+    Couples with a failed conversation, or with different questions under one id, are only counted,
+    as are conversations without a counterpart. Raise RunError if there is no couple, UsageError if
+    both are the same run.
+    """
     if first.path.resolve() == second.path.resolve():
         raise UsageError(f"--pairwise: found {first.path} twice; expected two runs")
     mine, theirs = _by_sample(first), _by_sample(second)
@@ -119,7 +131,8 @@ def couple_runs(first: Run, second: Run) -> CoupleSet:
 
 
 def judging_order(groups: Iterable[str], fingerprint: str) -> list[str]:
-    """Return the distinct groups in the order in which a judge takes them."""
+    """Return the distinct groups, ordered by a hash of `fingerprint` and name: random, but always
+    the same for a judge."""
     return sorted(
         set(groups),
         key=lambda name: hashlib.sha256(
@@ -131,10 +144,12 @@ def judging_order(groups: Iterable[str], fingerprint: str) -> list[str]:
 def duels_of(
     comparisons: Iterable[Comparison], mine: Mapping[str, str], theirs: Mapping[str, str]
 ) -> list[Duel]:
-    """Return the duels whose both orders were judged.
+    """Return the duels whose both orders were judged, in the order of their first comparisons;
+    empty without any.
 
     `mine` and `theirs` map each policy's conversation_ids to question and sample; only comparisons
-    of the same question and sample count.
+    of the same question and sample count. Of several comparisons of one order the last counts.
+    Failed ones are left out.
     """
     by_couple: dict[tuple[str, str], dict[bool, Comparison]] = {}
     for comparison in comparisons:

@@ -88,7 +88,11 @@ def fence_transcript(
 def fence_transcripts(
     talks: Sequence[Conversation], key: str, *, reasoning: bool = False
 ) -> list[str]:
-    """Return several transcripts, each between marks with a nonce that occurs in none of them."""
+    """Return the transcripts in order, each between marks with a nonce of its own, which occurs in
+    none of them. Nonces are drawn from the conversation's seed, `key` and the position.
+
+    With `reasoning` the reasoning of a separate channel is shown too.
+    """
     spoken = [list(_iter_spoken(part.turns, reasoning)) for part in talks]
     texts = "\n".join(_join_texts(part) for part in spoken)
     return [
@@ -98,8 +102,11 @@ def fence_transcripts(
 
 
 def enclose_text(tag: str, text: str) -> str:
-    """Return one text quoted between marks. Their nonce is drawn from the text, and does not occur
-    in it."""
+    """Return a text as quoted lines between the marks `<TAG-NONCE>` and `</TAG-NONCE>`, each on its
+    own line.
+
+    The nonce is drawn from the text, and does not occur in it.
+    """
     mark = draw_nonce(0, text, text)
     return f"<{tag}-{mark}>\n{quote_lines(text)}\n</{tag}-{mark}>"
 
@@ -114,7 +121,8 @@ def _join_texts(spoken: Sequence[tuple[str, str]]) -> str:
 
 
 def draw_nonce(seed: int, key: str, text: str) -> str:
-    """Return 12 hex digits that do not occur in the text."""
+    """Return 12 hex digits, drawn from `seed` and `key`, that do not occur in the text; the same
+    arguments always give the same ones."""
     for n in count():
         drawn = hashlib.sha256(f"{seed}\0{key}\0{n}".encode("utf-8", "replace")).hexdigest()[:12]
         if drawn not in text:
@@ -123,7 +131,11 @@ def draw_nonce(seed: int, key: str, text: str) -> str:
 
 
 def quote_lines(text: str) -> str:
-    """Return a text as quoted lines; an empty text is one empty line."""
+    """Return a text with `> ` before each line and without blanks at their ends; invisible
+    characters and control tokens of chat templates are escaped.
+
+    Every Unicode line break ends a line and becomes a newline. An empty text gives `>`.
+    """
     lines = text.splitlines() or [""]
     if not _USUAL.fullmatch(text) or _holds_tokens(text):
         lines = [escape_line(line) for line in lines]
@@ -131,8 +143,11 @@ def quote_lines(text: str) -> str:
 
 
 def set_apart(text: str, begins: bool) -> str:
-    """Return a text of others for a prompt: a single line is inserted as it is, escaped; several
-    lines, or one that `begins` a line of the prompt, are quoted."""
+    """Return a text of others for a prompt: a single line as it is, escaped, and with `> ` before
+    it if it `begins` a line of the prompt; several lines as quoted lines.
+
+    Several lines that do not begin one are put on new lines. An empty text stays empty.
+    """
     lines = text.splitlines()
     if len(lines) > 1:
         return ("" if begins else "\n") + quote_lines(text)
@@ -141,8 +156,8 @@ def set_apart(text: str, begins: bool) -> str:
 
 
 def quote_function(*fenced: str) -> Quote:
-    """Return the function that quotes texts of others in a prompt; these texts are fenced already
-    and stay as they are."""
+    """Return the function that `set_apart` is for texts of others in a prompt, called with (text,
+    whether it begins a line); the texts in `fenced` stay as they are."""
     pieces = frozenset(fenced)
     return lambda text, begins: text if text in pieces else set_apart(text, begins)
 

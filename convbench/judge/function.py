@@ -19,9 +19,12 @@ open_kind = open_without_model
 
 
 async def score(case: Case, tools: JudgeTools) -> Verdict:
-    """Return the verdict of the spec's function, which may return (scores, details) and be async.
+    """Return the verdict of the spec's function, which returns scores or (scores, details) and may
+    be async.
 
-    It gets `mode`, `spec` and `examples` as keywords if it has parameters of these names.
+    It is called with conversation, example and protocol, and gets `mode`, `spec` and `examples` as
+    keywords if it has parameters of these names. Raise DataError if the judge has no function, or
+    for scores that `check_scores` refuses.
     """
     judge, run = case.judge, {"mode": case.mode, "spec": case.judge.spec, "examples": case.examples}
     function = judge.function
@@ -41,8 +44,12 @@ async def score(case: Case, tools: JudgeTools) -> Verdict:
 
 
 def check_scores(judge: Judge, scores: Mapping[str, float]) -> None:
-    """Raise DataError unless a function's scores are all metrics of the spec, no other, and each in
-    its range."""
+    """Raise DataError unless a function's scores have the spec's metrics, no others, and values in
+    their ranges.
+
+    Metrics that are `optional` may be missing. A spec without metrics needs only the reward's, and
+    allows others.
+    """
     spec = judge.spec
     expected = {metric.name for metric in spec.metrics} or {spec.reward.metric}
     wrong = expected.symmetric_difference(scores) if spec.metrics else expected - set(scores)

@@ -55,7 +55,8 @@ class ConversationGroup:
 
 
 def prompt_order(talks: Sequence[Conversation], mark: str) -> tuple[Conversation, ...]:
-    """Return conversations in an order drawn from their ids and `mark`, the judge's fingerprint."""
+    """Return the conversations ordered by a hash of `mark`, the judge's fingerprint, and their ids:
+    random, but always the same."""
     return tuple(
         sorted(
             talks,
@@ -81,8 +82,13 @@ def group_messages(judge: Judge, group: ConversationGroup) -> list[Message]:
 async def score_group(
     judge: Judge, group: ConversationGroup, protocol: ProtocolSpec, tools: JudgeTools
 ) -> tuple[Verdict, ...]:
-    """Return a verdict for each conversation, in the order shown; all fail if the reply cannot be
-    read or the group has a wrong size. Errors that end the run are raised."""
+    """Return a verdict for each conversation, in the order shown, with equal shares of the call's
+    tokens and cost, and `group` (size) and `place` (position from 1) in its details.
+
+    All are failed ones if the reply cannot be read, the model gives an error, or the group has not
+    2 to 16 conversations (kind `GroupSize`). Errors that end the run are raised; so is DataError
+    without a model.
+    """
     if not LEAST <= len(group.talks) <= MOST:
         message = (
             f"found {len(group.talks)} conversations on the question; expected {LEAST} to {MOST} "
@@ -149,7 +155,8 @@ async def score_group(
 
 
 def group_schema(spec: JudgeSpec, count: int) -> dict[str, Any]:
-    """Return the JSON schema of a reply: an object of conversations, each with all metrics."""
+    """Return the JSON schema of a reply on `count` conversations: an object with the required keys
+    `conversation_1`, `conversation_2` and so on, each an object of all metrics."""
     schema = schema_of(spec)
     names = [_conversation_name(number) for number in range(1, count + 1)]
     return {
@@ -161,11 +168,12 @@ def group_schema(spec: JudgeSpec, count: int) -> dict[str, Any]:
 
 
 def read_group(reply: str, spec: JudgeSpec, count: int) -> tuple[Scores, ...] | Complaint:
-    """Return the scores of all conversations in the order shown, or a complaint.
+    """Return the scores of all `count` conversations in the order shown, or a complaint to send to
+    the judge.
 
-    A reply by the schema is an object with keys `conversation_1` …; a text has a line
-    `Conversation 1` above each conversation's scores. Each part is read as strictly as a rubric's
-    full reply.
+    A reply by the schema is an object with keys `conversation_1` and so on; a text has a line
+    `Conversation 1` above each conversation's scores. Each must occur once, and is read as strictly
+    as a rubric's full reply.
     """
     parts = _json_parts(reply) or _text_parts(reply)
     names = [name for name, _ in parts]
@@ -237,8 +245,12 @@ def _all_unscorable(
 
 
 def groups_of(run: Run, judge: Judge, pending: PendingVerdicts) -> list[ConversationGroup]:
-    """Return a group for each question with a pending conversation. It has all conversations on the
-    question, since their scores are relative to each other."""
+    """Return a group for each example with a pending conversation, in the order in which examples
+    first occur in the run.
+
+    It has all conversations on the example, scored ones too, since their scores are relative;
+    failed conversations and branches are left out. They are in the order of `prompt_order`.
+    """
     talks: dict[str, list[Conversation]] = {}
     for talk in run.conversations():
         if talk.failure is None and talk.branch is None:
@@ -276,15 +288,17 @@ class GroupUnit(Unit[ConversationGroup, tuple[Verdict, ...]]):
         return len(self._groups)
 
     async def result(self, job: ConversationGroup) -> tuple[Verdict, ...]:
-        """Return a verdict for each conversation."""
+        """Return a verdict for each conversation of a group, in the order shown; see
+        `score_group`."""
         return await score_group(self.judge, job, self._protocol, self.tools)
 
     def record(self, job: ConversationGroup, result: tuple[Verdict, ...]) -> bytes:
-        """Return the JSON lines of a group's verdicts."""
+        """Return the verdicts of a group as JSON lines, joined by newlines, without one at the
+        end."""
         return b"\n".join(verdict.model_dump_json().encode() for verdict in result)
 
     def failed_result(self, job: ConversationGroup, error: Exception) -> tuple[Verdict, ...]:
-        """Return failed verdicts with this error."""
+        """Return a failed verdict with this error for each conversation of a group."""
         return tuple(failed_verdict(self.judge, talk.conversation_id, error) for talk in job.talks)
 
     def owns(self, key: str) -> bool:
@@ -296,7 +310,7 @@ class GroupUnit(Unit[ConversationGroup, tuple[Verdict, ...]]):
         return f"{group_key(self.judge, job)}#"
 
     def is_failed(self, result: tuple[Verdict, ...]) -> bool:
-        """Return whether a conversation of the group got no score."""
+        """Return whether any conversation of the group got no score."""
         return any(verdict.failure is not None for verdict in result)
 
     def count(self, job: ConversationGroup, result: tuple[Verdict, ...]) -> None:
@@ -307,16 +321,19 @@ class GroupUnit(Unit[ConversationGroup, tuple[Verdict, ...]]):
             self.summary.count_failure(verdict.failure)
 
     def unreadable(self, result: tuple[Verdict, ...]) -> str | None:
-        """Return why the judge's reply could not be read; None if it could."""
+        """Return a sentence on why no reply on the group could be read; None if one could, or if it
+        failed for another reason."""
         return unreadable_reason(self.judge, result[0].failure)
 
     async def score_all(self, caller: Caller) -> Summary:
-        """Score the groups and return how many conversations were scored and how many failed."""
+        """Score the groups and return the counts, of conversations and not of groups: how many were
+        scored and how many failed."""
         jobs = await super().score_all(caller)
         return Summary(self._scored, self._failed, jobs.interrupted, jobs.stopped)
 
     def iter_requests(self) -> Iterator[Request]:
-        """Yield the requests to the judge's model, group by group."""
+        """Yield (messages, function that returns the reply's JSON schema) for each group, as the
+        judge's model would be sent them."""
         for group in self._groups:
             schema = partial(group_schema, self.judge.spec, len(group.talks))
             yield group_messages(self.judge, group), schema
@@ -325,8 +342,12 @@ class GroupUnit(Unit[ConversationGroup, tuple[Verdict, ...]]):
     def requests_unbuilt(
         cls, judge: Judge, manifest: RunManifest, shown: Preview
     ) -> Iterable[Request]:
-        """Return the requests on a run that is not built yet; `shown` is the preview of its first
-        conversation."""
+        """Return an iterator of the requests on a run that is not built yet: the same (messages,
+        schema function) for each group.
+
+        A group is `manifest.samples` copies of the conversation of `shown`, the preview of the
+        first one.
+        """
         size = manifest.samples
         group = ConversationGroup((shown.played,) * size, shown.example)
         schema = partial(group_schema, judge.spec, size)

@@ -56,7 +56,12 @@ class LabelFile:
     def conversation_scores(
         self, conversation_id: str
     ) -> tuple[dict[str, float], dict[str, Any], str]:
-        """Return (mean scores, details with the scores of each rater, joined notes)."""
+        """Return the labels of a conversation: (mean score by metric, details, all notes joined by
+        " | ").
+
+        A mean is over the raters who scored the metric. The details are `{"raters": [{"rater": …,
+        "scores": …, "note": …}]}`. Raise KeyError for a conversation without a label.
+        """
         labels = self.rows[conversation_id]
         metrics = dict.fromkeys(name for label in labels for name in label.scores)
         mean = {}
@@ -73,7 +78,13 @@ class LabelFile:
 
 
 def read_labels(path: Path, spec: JudgeSpec) -> LabelFile:
-    """Return the labels of a file. Raises DataError with the line, what was found and expected."""
+    """Return the labels of a CSV or JSON Lines file, by its ending; a rater without a name is named
+    by the number of the label among those of its conversation.
+
+    Raise DataError, with the line, for a file that cannot be read or has no label, and for a row
+    with an unknown column, a score out of range, without a score that the reward needs, or by a
+    rater who scored the conversation before.
+    """
     try:
         with open_to_read(path) as file:
             data = file.read()
@@ -157,14 +168,16 @@ def _parse_label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int
 
 
 def needed_names(spec: JudgeSpec) -> tuple[str, ...]:
-    """Return the metrics that the reward is made of."""
+    """Return the names of the metrics that the reward is made of: those with a weight if it is
+    their weighted mean `overall`, else the reward's metric alone."""
     if spec.has_weights and spec.reward.metric == OVERALL:
         return tuple(metric.name for metric in spec.metrics if metric.weight is not None)
     return (spec.reward.metric,)
 
 
 def first_missing(spec: JudgeSpec, scores: Collection[str]) -> str | None:
-    """Return the first metric of the reward that has no score; None if all have one."""
+    """Return the name of the first metric that the reward needs and that is not among `scores`;
+    None if all are."""
     return next((name for name in needed_names(spec) if name not in scores), None)
 
 

@@ -18,8 +18,11 @@ _MARKS = r"[\"'*_`]*+\s*+:"
 
 
 def names_every_label(spec: JudgeSpec) -> bool:
-    """Return whether a rubric's own prompts contain the label of every metric as a reply writes it,
-    as in `Overall: [score]`. Text that is inserted into the templates does not count."""
+    """Return whether a rubric's own prompts contain, for every metric, its label, name or an alias
+    with a colon after it, as in `Overall: [score]`; True without metrics.
+
+    Text that is inserted into the templates does not count.
+    """
     text = f"{spec.system or ''}\n{spec.prompt or ''}"
     return all(
         any(re.search(rf"(?<!\w){re.escape(word)}{_MARKS}", text, re.IGNORECASE) for word in words)
@@ -28,7 +31,8 @@ def names_every_label(spec: JudgeSpec) -> bool:
 
 
 def with_instructions(spec: JudgeSpec, system: str) -> str:
-    """Return a rubric's system prompt; with criteria, ranges and format if `criteria: appended`."""
+    """Return a rubric's system prompt; with `criteria: appended` the metrics with their ranges, and
+    the form of a text reply, are added at its end."""
     if spec.criteria != "appended":
         return system
     criteria = [_criterion_line(spec, metric) for metric in spec.metrics]

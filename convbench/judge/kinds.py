@@ -7,7 +7,8 @@ from convbench.schema.judge_kinds import KINDS, JudgeKindInfo
 
 
 def asks_grader(spec: JudgeSpec) -> bool:
-    """Return whether a model grades the answers after an adaptation."""
+    """Return whether a model grades the answers after an adaptation (`args.inner.grade: model`);
+    False for judges that adapt nothing."""
     inner = spec.args.get("inner")
     return isinstance(inner, dict) and inner.get("grade") == "model"
 

@@ -12,7 +12,12 @@ open_kind = open_without_model
 
 
 async def score(case: Case, tools: JudgeTools) -> Verdict:
-    """Return a verdict with the mean scores of people; a failed one without a label."""
+    """Return a verdict with the mean scores of the raters, each rater's in its details, and their
+    notes as the justification of the reward's metric.
+
+    A conversation without a label gets a failed verdict of kind `NotLabelled`. Raise DataError if
+    the judge has no labels.
+    """
     judge, name = case.judge, case.conversation.conversation_id
     if judge.labels is None:
         raise DataError(f"judge {judge.name}: found no labels; expected human:FILE")

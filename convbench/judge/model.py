@@ -21,8 +21,11 @@ UNREADABLE = "UnreadableReply"
 
 
 def sampling_details(replies: Sequence[Completion]) -> dict[str, Any]:
-    """Return the entries of a verdict's details on sampling: parameters that were left out, and the
-    number of reasoning tokens; each only if there are any."""
+    """Return the entries of a verdict's details on sampling: `left_out`, the sorted names of
+    parameters that the model does not accept, and `reasoning_tokens`, their sum over the replies.
+
+    Each is there only if there are any; empty without replies.
+    """
     missing = sorted({name for reply in replies for name in reply.left_out})
     thought = [reply.reasoning.tokens for reply in replies if reply.reasoning is not None]
     token_counts = [tokens for tokens in thought if tokens is not None]
@@ -31,8 +34,11 @@ def sampling_details(replies: Sequence[Completion]) -> dict[str, Any]:
 
 
 def usage_fields(done: AskOutcome[Any], start: int) -> dict[str, Any]:
-    """Return the fields of a record on its calls: details of sampling, attempts (`start` earlier
-    ones included), tokens and dollars."""
+    """Return the fields of a record on its calls: `details` (see `sampling_details`), `attempts`
+    (`start` earlier ones included), `prompt_tokens`, `completion_tokens` and `cost_usd`.
+
+    A sum is None without a reply, or if it is unknown for one.
+    """
     return {
         "details": sampling_details(done.replies),
         "attempts": start + len(done.replies),
@@ -43,7 +49,10 @@ def usage_fields(done: AskOutcome[Any], start: int) -> dict[str, Any]:
 
 
 def failure_parts(done: AskOutcome[Any]) -> tuple[str, str, str | None]:
-    """Return (failure kind, message, last reply or None) of an outcome without scores."""
+    """Return (failure kind, message, text of the last reply or None) of an outcome without scores.
+
+    The kind is `UnreadableReply` after a complaint, else the name of the model error's class.
+    """
     raw = text_of(done.replies[-1].content) if done.replies else None
     if isinstance(done.result, Complaint):
         message = f"no readable reply in {len(done.replies)} attempts; {done.result.text}"
@@ -52,7 +61,8 @@ def failure_parts(done: AskOutcome[Any]) -> tuple[str, str, str | None]:
 
 
 def unreadable_reason(judge: Judge, failure: Failure | None) -> str | None:
-    """Return why a judge's replies could not be read; None for another failure or none."""
+    """Return a sentence with the judge's name on why none of its replies could be read; None for a
+    failure of another kind, or without one."""
     if failure is None or failure.kind != UNREADABLE:
         return None
     return f"judge {judge.name}: {failure.message}"
@@ -60,7 +70,12 @@ def unreadable_reason(judge: Judge, failure: Failure | None) -> str | None:
 
 @asynccontextmanager
 async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
-    """Open the judge's model and a caller for it. Raises DataError if the judge names no model."""
+    """Open the judge's model and a caller for it, yield (caller, tools), and close both.
+
+    The tools' `kind_state` is the model.
+
+    Raise DataError if the judge names no model.
+    """
     judge = work.judge
     if judge.model is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
@@ -77,7 +92,11 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
 
 
 async def score(case: Case, tools: JudgeTools) -> Verdict:
-    """Return the model's verdict on a conversation; a failed one if no reply could be read."""
+    """Return the model's verdict on a conversation; a failed one if no reply could be read or the
+    model gave an error.
+
+    An error that ends the run (wrong key, spent budget) is raised; so is DataError without a model.
+    """
     judge, conversation = case.judge, case.conversation
     if tools.caller is None or tools.kind_state is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")

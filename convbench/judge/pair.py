@@ -51,8 +51,8 @@ def pair_messages(judge: Judge, shown: PairOrder) -> list[Message]:
 
 
 def preference_share(spec: JudgeSpec, scores: Mapping[str, float]) -> float:
-    """Return the preference for the first conversation, 0 to 1. The scale of the reward's metric
-    goes from the first (lowest) to the second (highest)."""
+    """Return the preference for the first conversation: 1 if the reward's metric has its lowest
+    score, 0 if it has its highest, linear in between."""
     low, high = spec.score_limits(spec.reward.metric)
     return (high - scores[spec.reward.metric]) / (high - low)
 
@@ -60,8 +60,12 @@ def preference_share(spec: JudgeSpec, scores: Mapping[str, float]) -> float:
 async def compare_pair(
     judge: Judge, shown: PairOrder, protocol: ProtocolSpec, tools: JudgeTools
 ) -> Comparison:
-    """Return the judge's comparison of an order; a failed one if no reply could be read. Errors
-    that end the run are raised."""
+    """Return the judge's comparison of an order; a failed one if no reply could be read or the
+    model gives an error.
+
+    A judge without a model is called as a function. Errors that end the run are raised; so is
+    DataError without model and function, or for scores that `check_scores` refuses.
+    """
     if judge.model is None:
         return await _by_function(judge, shown, protocol)
     if tools.caller is None or tools.kind_state is None:
@@ -85,7 +89,8 @@ async def compare_pair(
 
 
 def broken_comparison(judge: Judge, shown: PairOrder, error: Exception) -> Comparison:
-    """Return the failed comparison of an order whose job raised an error."""
+    """Return the failed comparison of an order whose job raised an error, with the name of the
+    error's class as kind."""
     kind = type(error).__name__
     message = str(error) if isinstance(error, ConvbenchError) else f"{kind}: {error}"
     return _failed_comparison(judge, shown, kind, message, attempts=shown.attempts)

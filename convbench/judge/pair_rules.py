@@ -18,7 +18,11 @@ NEAR = 0.25
 def prefer(
     first: Conversation, second: Conversation, example: Example, protocol: ProtocolSpec
 ) -> dict[str, float]:
-    """Return `preference`: 1 for the first, 2 for the second, 1.5 for neither."""
+    """Return one score, `preference`: 1 if judge `rules` scores the first higher, 2 if the second,
+    1.5 if their `overall` differs by less than 0.25.
+
+    Raise DataError for a question whose gold answer is not the letter of an option.
+    """
     first_score, second_score = (
         score(talk, example, protocol)["overall"] for talk in (first, second)
     )

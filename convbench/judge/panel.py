@@ -116,12 +116,13 @@ def summarise_panel(
     specs: Mapping[str, JudgeSpec] | None = None,
     beside: str | None = None,
 ) -> Panel:
-    """Return the statistics of a run's verdicts, the newest of each (conversation, judge).
+    """Return the statistics of a run's verdicts, one of each (conversation, judge); those on other
+    conversations than `talks`, the completed ones, are ignored.
 
-    `talks` are the completed conversations. `groups` returns an example's independent unit; by
-    default each example is its own. `specs` has each judge's spec by fingerprint, for its headline
-    metric and scale; without a spec the headline is `metric`, unscaled. With `beside` every judge
-    is compared with this one alone.
+    `groups` returns an example's independent unit; by default each example is its own. `specs` has
+    each judge's spec by fingerprint, for its headline metric and scale; without a spec the headline
+    is `metric`, unscaled. Judges of groups (`per: group`) are compared with no other; with `beside`
+    the rest are compared with this judge alone.
     """
     ids, units = Hashes(), _PanelConversations()
     for talk in talks:

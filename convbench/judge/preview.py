@@ -20,7 +20,11 @@ from convbench.words import Structured
 
 
 def preview_judge(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
-    """Return a judge's first request on a run, with tokens and dollars of all its requests."""
+    """Return a judge's first request on a run's pending conversations, and the tokens and dollars
+    of all their requests; nothing is sent.
+
+    Raise SpecError for a rubric whose prompts cannot be rendered or show no transcript.
+    """
     pending = find_pending(run, judge)[0]
     if judge.model is not None:
         check_variables(judge.spec, run.examples.values())
@@ -31,9 +35,11 @@ def preview_judge(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
 def preview_unbuilt(
     judge: Judge, manifest: RunManifest, shown: Preview, calls: CallOptions
 ) -> JudgePreview:
-    """Return a judge's first request on a run that is not built yet, with an estimate for all.
+    """Return a judge's first request on a run that is not built yet, and the tokens and dollars of
+    all its requests; nothing is sent.
 
-    Every conversation counts as `shown`, the preview of the first, with replies of full length.
+    Every conversation counts as `shown`, the preview of the first, whose replies of full length are
+    added to the prompts. A judge without a model has no request, and costs nothing.
     """
     requests: Iterable[Request] = ()
     if judge.model is not None:
@@ -50,10 +56,11 @@ def preview_of(
     calls: CallOptions,
     more: int = 0,
 ) -> JudgePreview:
-    """Return the first of these requests with tokens and dollars of all; `more` prompt tokens are
-    added to theirs.
+    """Return the first of these requests, and the tokens and dollars of all; `more` prompt tokens
+    are added to theirs. `verdicts` is the number of verdicts that they are for.
 
-    Raises SpecError if a prompt cannot be rendered.
+    Replies count with the judge's full `max_tokens`. For a judge without a model no request is read
+    and tokens and dollars are 0. Raise SpecError if a prompt cannot be rendered.
     """
     if judge.model is None:
         return JudgePreview(judge.name, None, [], _token_estimate(verdicts))

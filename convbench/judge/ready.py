@@ -51,8 +51,11 @@ def find_problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> Convb
 
 
 def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
-    """Raise SpecError for a rubric whose prompts use a variable that no example has, or have no
-    transcript. Examples are read until every variable has occurred."""
+    """Raise SpecError for a rubric whose prompts use a variable that no example has, or show no
+    conversation.
+
+    Examples are read until every variable has occurred.
+    """
     used = {key: templates.free_names(getattr(spec, key) or "") for key in ("system", "prompt")}
     known = set(FIELDS.get(spec.per, ()))
     for example in examples:
@@ -77,10 +80,10 @@ def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
 def _check_model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     """Open and close the model of a rubric."""
     if judge.model is not None:
-        _try_model(judge.model, judge.spec.api_base, judge.short_name, calls, run)
+        try_model(judge.model, judge.spec.api_base, judge.short_name, calls, run)
 
 
-def _try_model(
+def try_model(
     ref: str, base: str | None, short: str | None, calls: CallOptions, run: Run | None
 ) -> None:
     """Open, check and close a model. Raises BudgetError for a budget without a known price."""
@@ -134,7 +137,7 @@ def _check_weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
         LearnerRef.of_run(run, settings.learner)
     grader = getattr(settings, "grader", None)
     if grader is not None and settings.inner.grade == "model":
-        _try_model(grader, None, None, calls, run)
+        try_model(grader, None, None, calls, run)
 
 
 NEEDS: Mapping[Need, Callable[[Judge, CallOptions, Run | None], None]] = {

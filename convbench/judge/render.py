@@ -30,7 +30,12 @@ KINDS = ("text", "image", "control")
 
 
 def page_similarity(first: Shot, second: Shot) -> dict[str, float]:
-    """Return `overall` and its parts `structure`, `colour`, `layout`, each from 0 to 1."""
+    """Return `structure`, `colour`, `layout`, and `overall`, their mean, each from 0 to 1.
+
+    The smaller page is padded by repeating its edges.
+
+    Raise MissingDependency without numpy, scikit-image or Pillow.
+    """
     a, b = _padded_pixels(first, second)
     parts = {
         "structure": structure_similarity(a, b),
@@ -41,7 +46,11 @@ def page_similarity(first: Shot, second: Shot) -> dict[str, float]:
 
 
 def structure_similarity(first: Any, second: Any) -> float:
-    """Return the mean SSIM over three scales of byte arrays of shape (height, width, 3)."""
+    """Return the mean structural similarity (SSIM) of two grey pages over widths of 640, 320 and
+    160 pixels, 0 to 1.
+
+    The pages are byte arrays of one shape (height, width, 3). A negative SSIM counts as 0.
+    """
     import skimage.metrics
     from PIL import Image
 
@@ -59,7 +68,11 @@ def structure_similarity(first: Any, second: Any) -> float:
 
 
 def colour_similarity(first: Any, second: Any) -> float:
-    """Return the intersection of the pages' colour histograms, 0 to 1."""
+    """Return the intersection of two pages' colour histograms, each normalised to 1, with 8 bins a
+    channel (512 in all); 0 to 1.
+
+    The pages are byte arrays of shape (height, width, 3).
+    """
     import numpy
 
     hists = []
@@ -72,7 +85,12 @@ def colour_similarity(first: Any, second: Any) -> float:
 
 
 def layout_similarity(first: Shot, second: Shot) -> float:
-    """Return the mean overlap of the boxes of each kind, 0 to 1; 1 if neither page has any."""
+    """Return the mean, over the kinds of boxes, of the area in both pages divided by that in
+    either, 0 to 1.
+
+    Areas are counted in cells of a grid of 64 columns. A kind that neither page has is left out;
+    the result is 1 if neither has any.
+    """
     rows = max(1, round(max(first.height, second.height) * COLUMNS / first.width))
     overlaps = []
     for kind in KINDS:
@@ -139,7 +157,8 @@ def _to_array(image: Any) -> Any:
 
 
 def black_page(size: int = 224) -> Shot:
-    """Return the black square that stands for a missing page (Zhou et al. 2025)."""
+    """Return a black square of `size` pixels without boxes, which stands for a missing page (Zhou
+    et al. 2025)."""
     from PIL import Image
 
     out = io.BytesIO()
@@ -148,14 +167,21 @@ def black_page(size: int = 224) -> Shot:
 
 
 def image_cosine(first: bytes, second: bytes, model: str) -> float:
-    """Return the cosine of two PNGs' normalised image embeddings, -1 to 1."""
+    """Return the cosine similarity of the CLIP embeddings of two PNGs, -1 to 1; `model` is a name
+    or folder. Raise RunError if the model cannot be loaded."""
     a, b = (image_embedding(png, model) for png in (first, second))
     return max(-1.0, min(1.0, float((a * b).sum())))
 
 
 @lru_cache(maxsize=128)
 def image_embedding(png: bytes, model: str) -> Any:
-    """Return the image embedding of a PNG, of length 1 and shape (width,)."""
+    """Return the CLIP image embedding of a PNG: a torch tensor of length 1 and shape (width,).
+
+    The last 128 are cached.
+
+    `model` is a name or folder of a CLIP model. Raise RunError if it cannot be loaded,
+    MissingDependency without transformers.
+    """
     import torch
     from PIL import Image
 
@@ -200,10 +226,13 @@ async def score(
     spec: JudgeSpec,
     examples: Mapping[str, Example],
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return `overall` with its baselines, from 0 to 1 (clip: -1 to 1), and details with the parts.
+    """Return (scores, details) of the policy's page against the reference page.
 
-    `examples` are those of the run. Raises DataError for a task without a reference page, PageError
-    for one whose page cannot be rendered, RunError if no page can be.
+    Scores: `overall`, `blank` (that of an empty page) and `random_pair` (mean of other tasks'
+    pages, left out without any), 0 to 1, with CLIP -1 to 1. Details: the parts of `overall`, `page`
+    ("rendered", or why there is none; then a black page counts), `pairs` and `styles`. Raise
+    DataError without a reference page, PageError if it cannot be rendered, RunError if no page can
+    be or `spec.args` are wrong.
     """
     reference = _reference_page(example, spec.args)
     others = tuple(
@@ -232,8 +261,12 @@ def _style_version() -> str:
 def random_pairs(
     example: Example, examples: Mapping[str, Example], args: Mapping[str, Any]
 ) -> list[Example]:
-    """Return the other tasks whose pages are the random pairs. They are the same few for the whole
-    run, so that each is rendered only once; an extra one replaces the task itself."""
+    """Return the other tasks whose pages are the random pairs, at most `args.pairs` (8); fewer, or
+    none, if the run has fewer.
+
+    They are drawn by `args.seed` and the same for all tasks of a run, so that each page is rendered
+    only once; an extra one replaces the task itself.
+    """
     names = sorted(examples)
     count = int(args.get("pairs", 8))
     drawn = random.Random(int(args.get("seed", 0))).sample(names, min(count + 1, len(names)))
@@ -307,7 +340,11 @@ async def _baseline_scores(
 
 
 def measure_pages(first: Shot, second: Shot, args: Mapping[str, Any]) -> dict[str, float]:
-    """Return `overall` and its parts by the measure `args.measure`."""
+    """Return the similarity of two pages by the measure `args.measure`: `overall`, `structure`,
+    `colour` and `layout` for "similarity" (default), `overall` alone for "clip".
+
+    Raise RunError for another measure.
+    """
     name = args.get("measure", "similarity")
     if name == "similarity":
         return page_similarity(first, second)
@@ -319,8 +356,12 @@ def measure_pages(first: Shot, second: Shot, args: Mapping[str, Any]) -> dict[st
 def last_page(
     conversation: Conversation, protocol: ProtocolSpec, *, first: bool = False
 ) -> str | None:
-    """Return the last `<html>...</html>` that the policy wrote, or with `first` the first page or
-    body of its last reply that has one; None without any."""
+    """Return the last complete `<html>…</html>` of the last policy turn that has one; None without
+    any. Thinking is left out.
+
+    With `first` it is the first page of the last policy turn that has a page or body, or without a
+    page its first `<body>…</body>`.
+    """
     page_of = first_html if first else html_of
     for index in reversed(policy_turns(protocol, conversation)):
         page = page_of(without_thinking(text_of(conversation.turns[index].content)))
@@ -333,7 +374,10 @@ _SHOTS: OrderedDict[str, Shot] = OrderedDict()
 
 
 async def cached_shot(html: str) -> Shot:
-    """Return a page's screenshot, from memory if it is among the last CACHED_SHOTS."""
+    """Return a page's screenshot, from memory if it is among the last 64 (`CACHED_SHOTS`).
+
+    Raise PageError if it cannot be rendered.
+    """
     if html not in _SHOTS:
         _SHOTS[html] = await shoot(html)
         while len(_SHOTS) > CACHED_SHOTS:

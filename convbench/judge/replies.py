@@ -74,7 +74,12 @@ class JsonPairs(list[tuple[str, Any]]):
 
 
 def read_reply(reply: str | JsonPairs, spec: JudgeSpec) -> Scores | Complaint:
-    """Return the scores of a reply, or of an object in it; or a complaint to send to the judge."""
+    """Return the scores and justifications of a reply, or of a JSON object in it, for all metrics
+    in the spec's order; or a complaint to send to the judge, which lists all faults.
+
+    A justification is empty if there is none. A metric that is missing, doubled or out of range,
+    and words that contradict the scores, are faults.
+    """
     reading = _ReplyReader(spec, metric_names(spec.metrics))
     if isinstance(reply, JsonPairs):
         reading.take_json(reply)
@@ -189,7 +194,8 @@ class MetricNames(NamedTuple):
     """Matches a metric in a text, and what links it to a number after it."""
 
     def name_of(self, head: re.Match[str]) -> str:
-        """Return the metric that a head names; "" for JSON that was read."""
+        """Return the name of the metric that a head (a match of `head`) names; "" for JSON that was
+        read."""
         return self.names[_normal_label(head["name"])] if head["name"] else ""
 
 
@@ -206,7 +212,8 @@ def _normal_label(label: str) -> str:
 
 @lru_cache(64)
 def metric_names(metrics: tuple[Metric, ...]) -> MetricNames:
-    """Return the names of these metrics; cached, since every reply needs them."""
+    """Return the names under which these metrics may occur in a reply, with a pattern that finds
+    them; cached, since every reply needs them."""
     labels = {_normal_label(metric.label): metric.name for metric in metrics}
     names = {
         _normal_label(text): spec_metric.name

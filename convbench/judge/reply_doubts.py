@@ -90,7 +90,8 @@ that replaces it."""
 
 
 def word_pattern(*names: str) -> str:
-    """Return a regular expression that finds a word of these kinds."""
+    """Return the text of a regular expression that matches a word, or the beginning of a longer one
+    for entries with `*`, of these kinds of `WORDS`. Raise KeyError for an unknown kind."""
     words = "|".join(sorted(word for name in names for word in WORDS[name]))
     return r"\b(?:" + words.replace("*", r"\w*") + r")\b"
 
@@ -117,7 +118,11 @@ _SPELLED = {word: str(n) for n, word in enumerate(NUMBER_WORDS)} | {"hundred": "
 
 
 def parse_sentence(text: str) -> Sentence:
-    """Return the sentence that a text is."""
+    """Return a sentence split into tokens in lower case: words, numbers and signs.
+
+    Each quotation becomes one `"`, and words for the numbers up to twenty and for 100 become
+    digits; "one" only before "to", a dash or a bracket.
+    """
     tokens = _TOKEN.findall(QUOTATION.sub('"', text.lower()))
     if not _SPELLED.keys().isdisjoint(tokens):
         pairs, ends = zip(tokens, [*tokens[1:], ""], strict=True), {"to", "-", "–", "("}
@@ -187,8 +192,8 @@ def names_scale(sentence: Sentence) -> bool:
 
 
 def numbers_in(tokens: Sequence[str], low: float, high: float) -> list[int]:
-    """Return the positions of tokens that may be a score: numbers in range that are no count of
-    something, no number of a turn or an option, and no part of a sum."""
+    """Return the indexes of tokens that may be a score: numbers from `low` to `high` that are no
+    count of something, no number of a turn or an option, and no part of a sum."""
     positions, more = [], [*tokens, ".", "."]
     for i, token in enumerate(tokens):
         if token.replace(".", "", 1).isdigit() and low <= float(token) <= high:
@@ -207,7 +212,10 @@ _TAIL_SCALE = re.compile(
 
 
 def goes_on(tail: str, limits: tuple[float, float]) -> bool:
-    """Return whether the rest of a score's sentence names another score, or another scale."""
+    """Return whether the sentence after a score names another score in `limits`, or another scale.
+
+    Only the first sentence of `tail` is read.
+    """
     sentence = parse_sentence(SENTENCE.split(tail, maxsplit=1)[0])
     scale = _TAIL_SCALE.match(sentence.text) or _END.search(sentence.text)
     if scale and other_scale(sentence, {limits}, surely=True):
@@ -272,8 +280,11 @@ def is_harmless(sentence: Sentence) -> bool:
 
 
 def is_others(sentence: Sentence) -> bool:
-    """Return whether a line that introduces scores presents them as somebody else's, or as none: it
-    has words that no evaluation has, and not the judge's own voice before them."""
+    """Return whether a line that introduces scores presents them as somebody else's, or as none.
+
+    That is, if it names the judge's own evaluation, a word of speech, doubt or condition comes
+    before that; else it has a word that no such line has. False for a line without words.
+    """
     foreign, own = _FOREIGN.search(sentence.text), OWN.search(sentence.text)
     if own:
         foreign = foreign or re.search(r"\b(?:if|had|were|unless)\b", sentence.text)

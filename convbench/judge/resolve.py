@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +52,10 @@ class Judge:
         return self.name.rpartition("@")[2]
 
     def scorable_ids(self, conversation_ids: Collection[str]) -> set[str]:
-        """Return the conversations that this judge can score: all, or the labelled ones.
+        """Return the ids of the conversations that this judge can score: all of `conversation_ids`,
+        or for people's labels the labelled ones.
 
-        Raises DataError for labels of conversations that are not among `conversation_ids`.
+        Raise DataError for labels of conversations that are not among `conversation_ids`.
         """
         if self.labels is None:
             return set(conversation_ids)
@@ -71,14 +72,12 @@ def resolve_judge(
     run: Run | None = None,
     default: Callable[[], str] = lambda: PAPER,
 ) -> Judge:
-    """Return the judge of a name.
+    """Return the judge of a name, its labels read or its function imported.
 
-    `human:FILE` reads labels, `SPEC@human:FILE` labels by that rubric (that of `run`, if a judge
-    with this rubric scored it); `SPEC` is a judge spec (`rules`, or a rubric that names its model);
-    `SPEC@MODEL` a rubric with a model, from the specs or from `run`; anything else is a model, used
-    with the rubric that `default` returns.
-    `resolve_model` returns the reference of a model alias, so that the fingerprint depends on it.
-    Raises SpecError, DataError (labels).
+    `human:FILE` reads labels, `SPEC@human:FILE` labels by that rubric (of `run`, else of the
+    specs); `SPEC` is a judge spec; `SPEC@MODEL` a rubric with a model, from the specs or `run`;
+    anything else is a model, with the rubric that `default` returns. `resolve_model` returns a
+    model's reference, on which the fingerprint depends. Raise SpecError, or DataError for labels.
     """
     before, at, after = text.partition("@")
     if text.startswith("human:"):
@@ -132,10 +131,11 @@ def _run_rubric_judge(
 
 
 def as_run_asked(run: Run, judge: Judge) -> Judge:
-    """Return a judge with the settings of a run's verdicts.
+    """Return the judge, or, if the run has verdicts of its `earlier` form and none of its present
+    one, that earlier form with its `fence` and `criteria`.
 
-    If these are older than the quoting of question and options and the appended criteria, they stay
-    valid, and pending conversations are scored in the same way.
+    So verdicts from before question and options were quoted stay valid, and pending conversations
+    are scored in the same way.
     """
     specs, earlier = run.judge_specs(), judge.earlier
     if earlier is None or earlier.fingerprint not in specs or judge.fingerprint in specs:
@@ -144,11 +144,11 @@ def as_run_asked(run: Run, judge: Judge) -> Judge:
     return replace(earlier, spec=judge.spec.model_copy(update=before))
 
 
-def unquoted_warnings(judges: Iterable[Judge]) -> list[str]:
+def unquoted_warnings(judges: Collection[Judge]) -> list[str]:
     """Return a warning for each judge whose prompt has unquoted texts of others. First those with
     `fence: nonce` (question, options, hidden texts), then those that grade unquoted answers."""
     return [
-        f"{judge.name}: its prompt has question, options and hidden texts unquoted (fence: "
+        f"{judge.name}: its prompt has the question, options and hidden texts unquoted (fence: "
         f"{judge.spec.fence}), like the verdicts in the run; to score everything again with quoted "
         "texts add --set judge.fence=quoted"
         for judge in judges
@@ -162,10 +162,12 @@ def unquoted_warnings(judges: Iterable[Judge]) -> list[str]:
 
 
 def judge_from_run(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
-    """Return a judge from the spec in a run, to judge another run in the same way.
+    """Return a judge from the spec that a run stores, to judge another run in the same way; its
+    model is the spec's.
 
     `downloaded`: the run was pulled, so its judge may only name convbench's own functions, and its
-    settings cannot exceed the limits.
+    settings cannot exceed the limits. Raise SpecError for a function that cannot be found,
+    DataError for labels that cannot be read.
     """
     if downloaded:
         from convbench.store.portable import within_limits
@@ -208,7 +210,7 @@ def _spec_judge(
     if "model" not in kind.needs and model is not None and not kind.may_ask:
         raise SpecError(
             f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
-            f"expected --judge {text}, it asks no model"
+            f"expected --judge {text}, since it needs no model"
         )
     reference = model or spec.model
     if "model" not in kind.needs and not (kind.may_ask and reference):
@@ -235,8 +237,12 @@ def _guarded_judge(name: str, spec: JudgeSpec, model: str | None) -> Judge:
 
 
 def with_defaults(spec: JudgeSpec) -> JudgeSpec:
-    """Return a rubric with the defaults of today for what it leaves open: fence, reply schema and
-    criteria. A spec with a grader gets the fence alone."""
+    """Return a rubric with the defaults of today for what it leaves open: `fence` quoted, `replies`
+    structured, and `criteria` appended if its prompts do not name every metric's label.
+
+    A spec with a grader gets the fence alone, a `review` no criteria. A judge that asks no model is
+    returned unchanged.
+    """
     kind = kind_of(spec)
     if asks_grader(spec):
         return spec.model_copy(update={"fence": spec.fence or "quoted"})

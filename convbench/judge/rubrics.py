@@ -16,8 +16,11 @@ PAPER = "rubric"
 
 
 def rubrics_of_run(run: Run | None) -> Mapping[str, Sequence[JudgeSpec]]:
-    """Return the rubrics of a run's verdicts by name, without their models: each distinct version
-    of a name once."""
+    """Return the rubrics of a run's judges by name, without their models: each distinct version of
+    a name once.
+
+    Judges of pairs, and those that ask no model, are left out. Empty if there are none or no run.
+    """
     by_name: dict[str, list[JudgeSpec]] = {}
     for spec in run.judge_specs().values() if run is not None else ():
         if _asks_by_rubric(spec):
@@ -34,10 +37,12 @@ def rubrics_of_run(run: Run | None) -> Mapping[str, Sequence[JudgeSpec]]:
 def rubric_of_model(
     model: str, task: TaskSpec | None, run: Run | None = None, specs: Sequence[Path] = ()
 ) -> str:
-    """Return the rubric of a model that is named alone.
+    """Return the name of the rubric of a model that is named alone.
 
-    That is the rubric that it used in this run before, else the run's only rubric, else the task's
-    own, else the paper's for the paper's tasks. Raises SpecError with the known rubrics.
+    That is the rubric that it used in this run before, else the run's only rubric, else the task's,
+    if the run has none or has this one. The task's is the one it names, or the paper's (`rubric`)
+    for shipped multiple-choice tasks or without a task. Raise SpecError with the known rubrics if
+    there is none.
     """
     task = run.manifest.task if run is not None else task
     run_rubrics = rubrics_of_run(run)

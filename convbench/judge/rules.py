@@ -90,7 +90,7 @@ def extract_features(
     conversation: Conversation, example: Example, protocol: ProtocolSpec, mode: Mode | None = None
 ) -> Features:
     """Return the features of a conversation; without `mode` it is thinking if a prompt names the
-    tag."""
+    tag. Without policy turns no answer is found, and shares are 0."""
     turns = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
     texts = [text_of(turn.content) for turn in turns]
     graded = grade_conversation(protocol, conversation, example)
@@ -114,9 +114,10 @@ def extract_features(
 
 
 def about_options(text: str, example: Example) -> dict[str, str]:
-    """Return the text about each option, by letter; options that are only named are left out.
+    """Return the text about each option, by letter, joined by blanks; options with at most three
+    words about them are left out.
 
-    The text about an option runs from its mention to the next mention of another one.
+    The text about an option runs from its mention to the next mention of one, or to an empty line.
     """
     text = _CONCLUSION.sub(" ", text)
     marks = sorted(_option_mentions(text, example))
@@ -129,15 +130,18 @@ def about_options(text: str, example: Example) -> dict[str, str]:
 
 
 def option_verdict(text: str) -> bool | None:
-    """Return whether a text about an option accepts (True) or rejects it (False); None for
-    neither."""
+    """Return whether a text about an option rejects it (False) or accepts it (True); None for
+    neither. One word of rejection outweighs all words of acceptance."""
     if _NO.search(text):
         return False
     return True if _YES.search(text) else None
 
 
 def repeated_share(text: str) -> float:
-    """Return the share of word triples that occurred before."""
+    """Return the share of word triples that occurred before, 0 to 1; case does not count.
+
+    0 for fewer than three words.
+    """
     words = text.lower().split()
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
@@ -215,9 +219,11 @@ def score(
     *,
     mode: Mode | None = None,
 ) -> dict[str, float]:
-    """Return the six scores, 0 to 10, one decimal.
+    """Return the six scores, 0 to 10 with one decimal: `accuracy`, `reasoning`,
+    `comprehensiveness`, `pedagogical`, `confidence`, and their mean `overall`.
 
-    Raises DataError for a question without options and gold letter.
+    Without `mode` it is thinking if a prompt names the tag. Raise DataError for a question whose
+    gold answer is not the letter of an option.
     """
     if example.answer not in example.letters:
         raise DataError(

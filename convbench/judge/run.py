@@ -58,7 +58,12 @@ class PendingConversations:
 
 
 def find_pending(run: Run, judge: Judge) -> tuple[PendingConversations, int]:
-    """Return (pending conversations, number of conversations that are scored)."""
+    """Return (pending conversations, number of conversations that are scored).
+
+    Pending are completed conversations that the judge can score and has no score of; failed
+    verdicts count as none. Conversations that failed to build, or have no label for people's
+    labels, are in neither.
+    """
     failed: dict[str, VerdictRow] = {}
     names: set[str] = set()
     scored = 0
@@ -103,8 +108,12 @@ UNITS: Mapping[Per, type[ConversationUnit | GroupUnit]] = {
 
 
 async def score_pending(run: Run, judge: Judge, calls: CallOptions) -> JudgeSummary:
-    """Score a run's pending conversations and return the counts. The caller must hold the run's
-    lock."""
+    """Score a run's pending conversations, append the verdicts to the run, and return the counts.
+
+    Without a pending one nothing is opened or written.
+
+    The caller must hold the run's lock.
+    """
     pending, already_scored = find_pending(run, judge)
     summary = JudgeSummary(judge.name, already_scored=already_scored)
     if not pending:
@@ -160,8 +169,11 @@ RunScorer = Callable[[Run, Sequence[Judge], CallOptions], list[JudgeSummary]]
 
 
 def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[JudgeSummary]:
-    """Score a run in this process by one judge after the other, under the run's lock, and return
-    the counts of each. Stops after a judge that was interrupted or stopped."""
+    """Score a run's pending conversations in this process by one judge after the other, under the
+    run's lock, and return the counts of each judge that began.
+
+    Verdicts are appended to the run. It stops after a judge that was interrupted or stopped.
+    """
     summaries: list[JudgeSummary] = []
 
     async def score_judges() -> None:
@@ -178,9 +190,11 @@ def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Ju
 def judge_with(
     run: Run, judges: Sequence[Judge], calls: CallOptions, scorer: RunScorer = score_here
 ) -> JudgeResult:
-    """Score a run's pending conversations by these judges and return the result with the panel.
+    """Score a run's pending conversations by these judges and return the result: counts by judge,
+    the panel of all the run's judges, and warnings.
 
-    All judges with something to score are checked before the first one asks its model.
+    All judges with something to score are checked before the first one asks its model; a
+    ConvbenchError is raised for one that cannot score.
     """
     judges = [as_run_asked(run, item) for item in judges]
     check_ready([item for item in judges if has_pending(run, item)], calls, run)
@@ -212,8 +226,8 @@ def _count_talks(run: Run, result: JudgeResult) -> Iterator[ConversationLength]:
 
 
 def headline_metric(run: Run) -> str:
-    """Return the metric by which a run's judges are compared: their common headline, else
-    `overall`."""
+    """Return the metric by which a run's judges are compared: their common headline metric, else
+    `overall`; `overall` without judges."""
     specs = run.judge_specs()
     if all(spec.headline_metric == OVERALL for spec in specs.values()):
         return OVERALL
@@ -222,9 +236,11 @@ def headline_metric(run: Run) -> str:
 
 
 def add_controls(result: JudgeResult, judges: Sequence[Judge], calls: CallOptions) -> None:
-    """Let these judges score the controls, answers without merit, and add the results to `result`.
+    """Let these judges score the controls (answers without merit) under the run's lock, and add the
+    results by judge, and warnings, to `result` in place.
 
-    Raises RunError for a judge that does not score what was said: labels, tests.
+    Raise RunError, before anything is scored, for a judge of labels, tests, pages or adaptations,
+    which does not score what was said.
     """
     run = result.run
     for item in judges:
@@ -248,9 +264,11 @@ def add_controls(result: JudgeResult, judges: Sequence[Judge], calls: CallOption
 
 
 def judges_of(run: Run) -> list[Judge]:
-    """Return the judges of a run's verdicts, with the specs that are stored in it.
+    """Return the judges of a run's newest verdicts, one for each name, with the specs that are
+    stored in the run. If a name has several fingerprints, the last one counts.
 
-    People's labels are left out, since they are of these conversations only.
+    People's labels are left out, since they are of these conversations only. Empty without
+    verdicts.
     """
     all_specs = run.judge_specs().items()
     specs = {mark: spec for mark, spec in all_specs if "labels" not in kind_of(spec).needs}
@@ -272,8 +290,10 @@ def judge_with_model(
 ) -> Judge:
     """Return the judge of a name with its model resolved, so that the fingerprint depends on it.
 
-    `run` is the run to score, `task` the task of a run that is not built yet. `default` is the
-    rubric of a model that is named alone; without it the run's or the task's (`rubric_of_model`).
+    `run` is the run to score, whose settings and address it gets; `task` is the task of a run that
+    is not built yet. `default` is the rubric of a model that is named alone; without it the run's
+    or the task's (`rubric_of_model`). Raise SpecError for an unknown judge or model, DataError for
+    labels.
     """
     sets = sort_sets(specs.sets, ("judge",)).for_kind("judge")
 
@@ -292,10 +312,11 @@ def judge_with_model(
 
 
 def with_address(judge: Judge, run: Run | None, calls: CallOptions) -> Judge:
-    """Return a judge with its model and address: the one that was typed, the rubric's, or that of
-    the judge's record in the run.
+    """Return a judge whose spec names its model and the model's address: the typed address, else
+    the rubric's, else that of the judge's record in the run, else None.
 
-    The record stores it, so that a resume and an evaluation use the same model and address.
+    The address is without user, query and fragment. The record stores it, so that a resume and an
+    evaluation use the same model and address.
     """
     base = calls.api_base or judge.spec.api_base
     if base is None and run is not None and judge.fingerprint in (specs := run.judge_specs()):

@@ -24,7 +24,7 @@ PEOPLE, USUAL = "human", "rubric"
 
 
 def default_rubric() -> JudgeSpec:
-    """Return the rubric that people use by default: the metrics of judge `human`, with the
+    """Return the rubric that people use by default: the spec of judge `human`, its metrics with the
     explanations of the shipped rubric."""
     spec = catalog.load_spec(JudgeSpec, "judges", PEOPLE)
     about = {m.name: m.about for m in catalog.load_spec(JudgeSpec, "judges", USUAL).metrics}
@@ -35,8 +35,11 @@ def default_rubric() -> JudgeSpec:
 
 
 def label_judge(rubric: JudgeSpec) -> JudgeSpec:
-    """Return the judge of people's labels by a rubric: its metrics, scales, weights and reward,
-    and whether a note is required. Metrics that only a function measures are left out."""
+    """Return the spec of the judge of people's labels by a rubric, of kind `human`, with the
+    rubric's name, metrics, scales, weights and reward, and whether a note is required.
+
+    Optional metrics, which only a function measures, are left out.
+    """
     metrics = tuple(metric for metric in rubric.metrics if not metric.optional)
     return catalog.load_spec(JudgeSpec, "judges", PEOPLE).model_copy(
         update={
@@ -52,10 +55,11 @@ def label_judge(rubric: JudgeSpec) -> JudgeSpec:
 
 
 def form_rubric(run: Run, specs: Sequence[Path] = ()) -> JudgeSpec:
-    """Return the rubric by which people score a run's conversations.
+    """Return the rubric by which people score a run's conversations, as a spec of kind `human`.
 
     That is the rubric of a judge that scored it (a model's before a function's, the task's own
-    first), else that of the judge its task names, else the default one.
+    first, then by name), else that of the judge its task names, else the default one. Judges of
+    pairs and labels, and those that do not score what was said, do not count.
     """
     candidates = [spec for spec in run.judge_specs().values() if _has_rubric(spec)]
     own = run.manifest.task.judge
@@ -75,9 +79,10 @@ def form_rubric(run: Run, specs: Sequence[Path] = ()) -> JudgeSpec:
 
 
 def find_label_judge(text: str, specs: Sequence[Path], run: Run | None = None) -> JudgeSpec:
-    """Return the judge of labels by the rubric of this name: a judge that scored `run`, or a spec.
+    """Return the spec of the judge of labels, of kind `human`, by the rubric of this name: that of
+    a judge that scored `run`, else of the specs.
 
-    Raises SpecError for a rubric without metrics.
+    Raise SpecError for an unknown rubric, or one without metrics.
     """
     run_specs = () if run is None else run.judge_specs().values()
     rubric = next((spec for spec in run_specs if spec.name == text and _has_rubric(spec)), None)
@@ -91,7 +96,12 @@ def find_label_judge(text: str, specs: Sequence[Path], run: Run | None = None) -
 
 
 def form_fields(spec: JudgeSpec) -> dict[str, Any]:
-    """Return a rubric as the fields of a form: its metrics with range, and which are required."""
+    """Return a rubric as the fields of a form: `name`, `metrics`, `note` (whether one is required)
+    and `headline` (the label of the headline metric).
+
+    Each metric has `name`, `label`, `about`, `lowest`, `highest`, `needed` (whether the reward
+    needs it) and `weight` (a number or None).
+    """
     needed = needed_names(spec)
     metrics = []
     for metric in spec.metrics:

@@ -92,9 +92,11 @@ def show_spec(
     shape: RunSettings = RunSettings(),
     protocol: str | None = None,
 ) -> ResolvedSpec:
-    """Return a spec by KIND/NAME, or by its name if only one kind has it (a task comes first).
+    """Return a spec by KIND/NAME, by its file, or by its name if only one kind has it (a task comes
+    first); models count as a kind.
 
-    Raises SpecError for a name of no spec or of several.
+    A task or protocol has its prompts on a sample, a rubric its messages on one; why there is no
+    sample is in `problem`. Raise SpecError for a name of no spec or of several.
     """
     load_plugins(specs)
     kind, name = _kind_and_name(text, specs.folders)
@@ -266,8 +268,12 @@ class ConversationVerdicts:
 def show_conversation(
     start: str, runs: Sequence[Path] | None, specs: Sequence[Path] = ()
 ) -> ConversationVerdicts | None:
-    """Return the conversation whose id begins with `start`; None for the name of a spec, or if no
-    run has such an id. Raises SpecError for several."""
+    """Return the conversation whose id begins with `start`, with each judge's newest verdict on it.
+
+    Return None for fewer than four characters, for the name of a spec, or if no run has such an id.
+    `runs` are searched with their evaluations; None searches all runs. Raise SpecError if several
+    ids begin so, RunError if the run lacks its example.
+    """
     if len(start) < SHORTEST or any(
         start in catalog.spec_files(kind, specs) for kind in catalog.KINDS
     ):

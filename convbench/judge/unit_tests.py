@@ -63,19 +63,30 @@ def _with(name):
 """
 
 
-def commonest_share(expected: Sequence[CallOutcome]) -> float:
-    """Return the share of the tests on which the reference gives its commonest output: the score of
-    the best constant, if tests are simple calls."""
-    return max(sum(agree(outcome, other) for other in expected) for outcome in expected) / len(
-        expected
-    )
+def commonest_share(expected: Sequence[CallOutcome], *, exceptions: bool = True) -> float:
+    """Return the largest share of the tests on which the reference's outcome is the same: the score
+    of the best constant, if tests are simple calls.
+
+    The output None agrees with nothing, and without `exceptions` neither does an exception. Raise
+    ZeroDivisionError without outcomes.
+    """
+    counts = [
+        sum(agree(outcome, other) for other in expected)
+        for outcome in expected
+        if exceptions or outcome.ended != "raised"
+    ]
+    return max(counts, default=0) / len(expected)
 
 
 async def constant_scores(
     calls: tuple[str, ...], expected: Sequence[CallOutcome], limits: Limits
 ) -> dict[str, float]:
-    """Return the share of the tests that each constant passes, for those that pass any. `expected`
-    are the reference's outcomes."""
+    """Return the share of the tests that each constant passes, by its name in `CONSTANTS`; those
+    that pass none are left out.
+
+    `calls` are the tests, `expected` the reference's outcomes of them in the same order. The
+    constants are run in a sandbox.
+    """
     names = {name for call in calls for name in _CALLED.findall(call)} - set(dir(builtins))
     expressions = [f"(_with({name!r}), (\n{call}\n))[1]" for name in CONSTANTS for call in calls]
     outcomes = await run_calls_async([_CODE.format(called=sorted(names))], expressions, limits)
@@ -87,7 +98,7 @@ async def constant_scores(
     return {name: share for name, share in passed.items() if share}
 
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a score may move; part of the judge's fingerprint."""
 
 Details = dict[str, Any]
@@ -96,11 +107,13 @@ Details = dict[str, Any]
 async def score(
     conversation: Conversation, example: Example, protocol: ProtocolSpec, *, spec: JudgeSpec
 ) -> tuple[dict[str, float], Details]:
-    """Return the scores, 0 to 1, and details with the reasons of failed tests.
+    """Return (scores, details) of the answer's code on the hidden tests, run in a sandbox.
 
-    The spec's `args` (`reference`, `tests`) name the example's hidden fields with the reference's
-    code and the tests: calls by name. Raises DataError for a task whose reference does not run here
-    (no fault of the answer), RunError without a sandbox.
+    Scores, 0 to 1: `overall` (share of tests passed), `accuracy` (1 if all are) and `constant`
+    (that of the best constant answer). Details: `passed`, `tests`, `reasons` (number of failed
+    tests by reason) and `constants`. The spec's `args` `reference` and `tests` name the example's
+    hidden fields. Raise DataError for a task whose reference does not run here, RunError without a
+    sandbox or for wrong args.
     """
     args = dict(spec.args)
     reference = _hidden_field(example, str(args.pop("reference", "reference")))
@@ -119,6 +132,7 @@ async def score(
         constants, constant = await task.constant_floor()
         if paper:  # an exception passes no test with the paper's checker
             constants = {k: v for k, v in constants.items() if not k.startswith("raise ")}
+        constant = commonest_share(expected, exceptions=False)
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
     passed = [
@@ -144,11 +158,12 @@ def _is_paper_checker(checker: object, name: str) -> bool:
 
 
 def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]:
-    """Return the candidates for the answer's code, best first.
+    """Return the candidates for the answer's code, best first, each once.
 
-    The text is what follows the marker in the last policy turn, or all of the turn without one, as
-    the other speakers saw it, without thinking blocks. If it has fenced blocks the candidates are
-    all blocks together, the longest, and the last.
+    The text is what follows the first marker in the last policy turn, or all of the turn without
+    one, as the other speakers saw it, without thinking blocks. With fenced blocks the candidates
+    are all blocks joined, the longest, and the last; without any, the text stripped, and dedented.
+    Raise IndexError without a policy turn.
     """
     last = conversation.turns[policy_turns(protocol, conversation)[-1]]
     text = without_thinking(heard_text(protocol, last))
@@ -161,8 +176,12 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
 
 
 def parse_tests(value: object, name: str) -> tuple[str, ...]:
-    """Return the calls of a task's tests from a mapping or list, or its JSON. Raises DataError for
-    anything else."""
+    """Return the calls of a task's tests in order, from the values of a mapping or from a list, or
+    from the JSON of either.
+
+    Raise DataError, which names the example `name`, for anything else, no test, or a test that is
+    no text.
+    """
     if isinstance(value, str):
         try:
             value = json.loads(value)

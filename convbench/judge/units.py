@@ -24,9 +24,17 @@ from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import failed_verdict
 from convbench.judge.work import Case, JudgeTools
 from convbench.rollout.preview import Preview
-from convbench.schema import Conversation, Example, Failure, Message, RunManifest, Verdict
+from convbench.schema import (
+    Conversation,
+    Example,
+    Failure,
+    Message,
+    ProtocolSpec,
+    RunManifest,
+    Verdict,
+)
 from convbench.store import Run
-from convbench.views import policy_turns
+from convbench.views import own_turns
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -63,7 +71,8 @@ class JudgeSummary:
         return self.jobs.failed
 
     def count_failure(self, failure: Failure | None) -> None:
-        """Count the failure of a verdict or comparison; None counts nothing."""
+        """Count the failure of a verdict or comparison by its message, and as unsupported if the
+        task cannot be graded here; None counts nothing."""
         if failure is not None:
             self.failures[failure.message] += 1
             self.unsupported += failure.kind == UnsupportedTask.__name__
@@ -79,10 +88,12 @@ class Unit(RecordedJobs[J, R]):
 
     @abstractmethod
     def iter_requests(self) -> Iterator[Request]:
-        """Yield the requests to the judge's model, call by call."""
+        """Yield (messages, function that returns the reply's JSON schema) for each call to the
+        judge's model."""
 
     async def score_all(self, caller: Caller) -> Summary:
-        """Score all pending units and return how many were scored and how many failed."""
+        """Score all pending units, append their records to the file, and return how many were
+        scored and how many failed."""
         return await run_recorded(self, caller, self.tools.concurrency)
 
 
@@ -100,8 +111,11 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         self._prefix = f"judge/{judge.fingerprint}/"
 
     def jobs(self) -> Iterable[Conversation]:
-        """Yield the pending conversations. They are read in batches: reading one at a time between
-        calls takes twice as long, since its code has left the processor's caches."""
+        """Yield the pending conversations, in the order of the run.
+
+        They are read in batches: reading one at a time between calls takes twice as long, since its
+        code has left the processor's caches.
+        """
         conversations = self._run.conversations()
         while some := tuple(islice(conversations, AHEAD)):
             yield from (
@@ -114,7 +128,10 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         return len(self._pending)
 
     async def result(self, job: Conversation) -> Verdict:
-        """Return the verdict on a conversation."""
+        """Return the verdict on a conversation, a failed one if it could not be scored.
+
+        Errors that end the run are raised.
+        """
         run, before = self._run, self._pending[job.conversation_id]
         case = Case(
             self.judge,
@@ -147,7 +164,8 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         self.summary.count_failure(result.failure)
 
     def unreadable(self, result: Verdict) -> str | None:
-        """Return why the judge's replies could not be read; None if they could."""
+        """Return a sentence on why none of the judge's replies could be read; None for a verdict
+        without a failure or with another one."""
         return unreadable_reason(self.judge, result.failure)
 
     def shown_conversations(self, conversation: Conversation) -> Iterator[Conversation]:
@@ -155,33 +173,30 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         yield conversation
 
     def iter_requests(self) -> Iterator[Request]:
-        """Yield the requests to the judge's model, call by call."""
+        """Yield (messages, function that returns the reply's JSON schema) for each call to the
+        judge's model, conversation by conversation."""
         for conversation in self.jobs():
             example = self._run.examples[conversation.example_id]
             before = self._pending[conversation.conversation_id]
             key = f"{self._prefix}{conversation.key}#{before.attempts if before else 0}"
             for talk in self.shown_conversations(conversation):
                 messages = judge_messages(self.judge.spec, talk, example, key=key)
-                yield messages, self._reply_form(talk, example).schema
-
-    def _reply_form(self, talk: Conversation, example: Example) -> ReplyForm[Any]:
-        """Return the form of the reply on one conversation."""
-        if kind_of(self.judge.spec).measures != "simulator":
-            return form_of(self.judge.spec)
-        from convbench.judge.review.scene import human_turns
-        from convbench.judge.review.verdict import faults_form
-
-        return faults_form(len(list(human_turns(talk, example, self._run.manifest.protocol))))
+                protocol = self._run.manifest.protocol
+                yield messages, _reply_form(self.judge, protocol, talk, example).schema
 
     @classmethod
     def requests_unbuilt(
         cls, judge: Judge, manifest: RunManifest, shown: Preview
     ) -> Iterable[Request]:
-        """Return the requests on a run that is not built yet; `shown` is the preview of its first
-        conversation."""
+        """Return an iterator of the requests on a run that is not built yet: the same (messages,
+        schema function) for every call on every conversation.
+
+        The conversation is that of `shown`, the preview of the first one.
+        """
         messages = judge_messages(judge.spec, shown.played, shown.example)
         calls = shown.estimate.conversations * cls.calls_each(manifest, shown.played)
-        return repeat((messages, form_of(judge.spec).schema), calls)
+        form = _reply_form(judge, manifest.protocol, shown.played, shown.example)
+        return repeat((messages, form.schema), calls)
 
     @classmethod
     def calls_each(cls, manifest: RunManifest, conversation: Conversation) -> int:
@@ -189,14 +204,27 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         return 1
 
 
+def _reply_form(
+    judge: Judge, protocol: ProtocolSpec, talk: Conversation, example: Example
+) -> ReplyForm[Any]:
+    """Return the form of the reply on one conversation."""
+    if kind_of(judge.spec).measures != "simulator":
+        return form_of(judge.spec)
+    from convbench.judge.review.scene import human_turns
+    from convbench.judge.review.verdict import faults_form
+
+    return faults_form(len(list(human_turns(talk, example, protocol))))
+
+
 class TurnUnit(ConversationUnit):
     """Pending conversations whose policy turns are scored one by one, each with its context."""
 
     def shown_conversations(self, conversation: Conversation) -> Iterator[Conversation]:
-        """Yield, for each policy turn, the conversation up to and including it."""
+        """Yield, for each turn that the policy's model wrote, the conversation up to and including
+        it; scripted turns are left out."""
         yield from (part for _, part in iter_turn_parts(self._run.manifest.protocol, conversation))
 
     @classmethod
     def calls_each(cls, manifest: RunManifest, conversation: Conversation) -> int:
-        """Return the number of policy turns."""
-        return len(policy_turns(manifest.protocol, conversation))
+        """Return the number of turns that the policy's model wrote."""
+        return len(own_turns(manifest.protocol, conversation))

@@ -22,8 +22,13 @@ def scored_verdict(
     scores: dict[str, float],
     **more: Any,
 ) -> Verdict:
-    """Return the verdict with these scores and their reward. With `turns`, a list of scores by
-    turn, the reward is made from these."""
+    """Return the verdict with these scores, `overall` added if weights define it, and with their
+    reward.
+
+    With `turns`, a list of scores by turn, the reward is made from these. Other keywords become
+    fields of the verdict; the cost is 0 if the judge asks no model. Raise DataError if the reward's
+    metric is not among the scores.
+    """
     questions = len(asking_turns(protocol, conversation))
     rule, turns = judge.spec.reward, more.pop("turns", None)
     scores = judge.spec.with_overall(scores)
@@ -46,7 +51,10 @@ def scored_verdict(
 def unscorable_verdict(
     judge: Judge, conversation_id: str, kind: str, message: str, **more: Any
 ) -> Verdict:
-    """Return a verdict without scores, with this failure."""
+    """Return a verdict without scores and reward, with a failure of this kind and message.
+
+    Other keywords become fields of the verdict; the cost is 0 if the judge asks no model.
+    """
     return Verdict(
         conversation_id=conversation_id,
         judge=judge.name,
@@ -63,7 +71,8 @@ def _with_cost(judge: Judge, more: dict[str, Any]) -> dict[str, Any]:
 
 
 def failed_verdict(judge: Judge, conversation_id: str, error: Exception) -> Verdict:
-    """Return the failed verdict of a job that raised an error."""
+    """Return the failed verdict of a job that raised an error, with the name of the error's class
+    as kind and 0 attempts."""
     kind = type(error).__name__
     message = str(error) if isinstance(error, ConvbenchError) else f"{kind}: {error}"
     return unscorable_verdict(judge, conversation_id, kind, message, attempts=0)

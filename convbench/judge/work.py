@@ -64,7 +64,10 @@ class JudgeTools:
 
 @asynccontextmanager
 async def open_without_model(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
-    """Open a caller for a judge that asks no model."""
+    """Open a caller for a judge that asks no model, yield (caller, tools), and close it.
+
+    The tools' `kind_state` is None.
+    """
     many = max_calls(work.calls, [])
     async with work.open_caller(many) as caller:
         yield caller, JudgeTools(caller, many)

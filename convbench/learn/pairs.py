@@ -376,7 +376,7 @@ def _make_pairs(
                 make_pair(winner, loser, better_turn, worse_turn, reply)
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
-        raise TrainError(f"no pair is left to train on ({why}); build more samples a task")
+        raise TrainError(f"no pair is left to train on ({why}); build more samples per task")
     return Pairs(selection, items, dict(skipped), ties)
 
 

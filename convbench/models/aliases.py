@@ -54,7 +54,7 @@ class Alias(FrozenModel):
     weights: str | None = None
     """Where the weights of a served name lie, so that training finds them."""
     input_per_million: float | None = Field(default=None, ge=0)
-    """Dollars per million prompt tokens, if the price list does not say."""
+    """Dollars per million prompt tokens; with `output_per_million` it replaces the price list."""
     output_per_million: float | None = Field(default=None, ge=0)
     """Dollars per million reply tokens."""
     cached_per_million: float | None = Field(default=None, ge=0)
@@ -97,17 +97,29 @@ class ResolvedModel:
 
     @property
     def provider(self) -> str:
-        """litellm's provider, e.g. `openai`."""
+        """Return the text before the first slash of `ref`, e.g. `openai`: litellm's provider.
+
+        It has no meaning for `local:`, `vllm:`, `rule:` and `scripted:` references.
+        """
         return self.ref.split("/", 1)[0]
 
     @property
     def name(self) -> str:
-        """The model's name at its provider."""
+        """Return the text after the first slash of `ref`: the model's name at its provider.
+
+        Raise IndexError for a reference without a slash.
+        """
         return self.ref.split("/", 1)[1]
 
 
 def aliases(specs: Sequence[Path] = ()) -> AliasFile:
-    """Return all aliases; earlier files win: --specs, ./specs, the user's file, the shipped one."""
+    """Return all short names, retired ones included, and the default policy, None if no file names
+    one.
+
+    A name has the whole entry of the first file that has it, in this order: the folders `specs`,
+    ./specs, the user's file, the shipped one. Raise SpecError for an invalid file, or if one of
+    `specs` is missing.
+    """
     default: str | None = None
     models: dict[str, Alias] = {}
     for _, content in _iter_files(specs):
@@ -117,7 +129,10 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
 
 
 def file_of(name: str, specs: Sequence[Path] = ()) -> Path:
-    """Return the file that defines a known short name."""
+    """Return the path of the first file, in the order of `aliases`, that defines a short name.
+
+    Raise StopIteration for an unknown name.
+    """
     return next(path for path, content in _iter_files(specs) if name in content.models)
 
 
@@ -143,11 +158,12 @@ def resolve(
     specs: Sequence[Path] = (),
     short: str | None = None,
 ) -> ResolvedModel:
-    """Return the model that a name, or a reference recorded by a run, stands for.
+    """Return the model that a short name, a path of weights or a model reference stands for.
 
     A reference gets the settings of `short`, the name by which it was once requested, if that still
-    stands for it; else those of the first short name that does. Raises FatalModelError for an
-    unknown name or a retired one (naming its successor).
+    stands for it, else those of the first short name with this reference, else none. With
+    `api_base`, a name without a known provider becomes `openai/NAME`. Raise FatalModelError for an
+    unknown name, a retired one (with its successor) or a missing folder of weights.
     """
     known = aliases(specs).models
     if short in known and known[short].ref == ref:
@@ -188,7 +204,11 @@ def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedMo
 
 
 def default_policy(specs: Sequence[Path] = ()) -> str:
-    """Return the default policy's name or reference: CONVBENCH_MODEL, else that of the files."""
+    """Return the default policy as it is written: a short name or a reference, not checked.
+
+    It is CONVBENCH_MODEL, else the `default` of the first file of aliases that has one, else
+    `llama-3.1-8b`.
+    """
     return os.environ.get(VARIABLE) or aliases(specs).default or "llama-3.1-8b"
 
 

@@ -71,7 +71,11 @@ class AnthropicBatches(Batches):
         self.http = HttpClient(model.ref, self._url, headers)
 
     def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
-        """Return one request as JSON. Raises ModelError if litellm cannot translate it."""
+        """Return one request as a JSON object with `custom_id` and `params`, without a line break.
+
+        Parameters that litellm refuses for this model are left out and remembered. Raise ModelError
+        if litellm cannot translate the request for another reason.
+        """
         while True:  # litellm refuses parameters by itself; each round leaves another one out
             fields = self._model.request_fields(messages, sampling)
             self._held |= fields
@@ -82,11 +86,18 @@ class AnthropicBatches(Batches):
                     raise self._model.error_of(error, GuardedResponse(self.ref)) from error
 
     def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the requested parameters that are not sent."""
+        """Return the names of the parameters that are set in `sampling` but not sent; empty if all
+        are."""
         return self._model.unsent_parameters(sampling)
 
     async def create_batch(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
-        """Send a batch and return its name."""
+        """Send a batch of these lines and return the provider's name for it.
+
+        `mark` and `file` are unused.
+
+        Raise FatalModelError if the server has no batches (404 or 405), else ModelError for a
+        refusal and BrokenReply for a reply without a valid name.
+        """
         body = b'{"requests":[' + b",".join(lines) + b"]}"
         schemas = {"anthropic-beta": SCHEMAS} if any(FORMAT in line for line in lines) else {}
         return self.check_name((await self._request("POST", "", body, schemas)).get("id"))
@@ -94,7 +105,11 @@ class AnthropicBatches(Batches):
     async def find_batches(
         self, mark: str, file: str | None, since: float, total: int
     ) -> list[str]:
-        """Return the names of batches with `total` requests that were created after `since`."""
+        """Return the names of batches with `total` requests created at `since` or later, as listed.
+
+        Batches from up to 300 s before `since` are included, since clocks differ. At most 20 pages
+        of 100 batches are read. `mark` and `file` are unused. The list is empty if none matches.
+        """
         names: list[str] = []
         after = ""
         for _ in range(PAGES):
@@ -110,7 +125,12 @@ class AnthropicBatches(Batches):
         return names
 
     async def get_state(self, batch: str) -> BatchState:
-        """Return the state of a batch."""
+        """Return the state of a batch: `done` counts succeeded requests, `failed` all others that
+        are over.
+
+        `status` is the provider's `processing_status`, and `files` is empty. Raise FatalModelError
+        if the provider does not know the batch, ModelError for any other refusal.
+        """
         row = await self._request("GET", f"/{batch}")
         status, counts = str(row.get("processing_status"))[:40], as_object(row["request_counts"])
         bad = sum(as_count(counts.get(name)) for name in ("errored", "canceled", "expired"))
@@ -119,7 +139,12 @@ class AnthropicBatches(Batches):
     async def iter_results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
-        """Yield (name, outcome) of the results; the address that the provider gives is not used."""
+        """Yield (name, completion or error) of each result, and None for an invalid line; skip
+        blank lines.
+
+        The results' own address is not used. Raise FatalModelError if the batch or its results are
+        gone, BadBody beyond `most` bytes, ModelError for any other refusal.
+        """
         try:
             async for line in self.http.iter_lines(f"{self._url}/{batch}/results", most):
                 if line.strip():
@@ -133,11 +158,14 @@ class AnthropicBatches(Batches):
             ) from None
 
     async def cancel_batch(self, batch: str) -> None:
-        """Ask the provider to cancel a batch."""
+        """Ask the provider to cancel a batch.
+
+        Raise FatalModelError if it does not know the batch.
+        """
         await self._request("POST", f"/{batch}/cancel", b"{}")
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections for batches. A later request opens new ones."""
         await self.http.aclose()
 
     def _translate_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +229,7 @@ class AnthropicBatches(Batches):
         try:
             reply = as_object(loads(raw))
         except ValueError:
-            raise BrokenReply(f"{self.ref}: the reply about a batch is no JSON") from None
+            raise BrokenReply(f"{self.ref}: the reply about a batch is not JSON") from None
         return {"request_counts": {}, **reply}
 
 

@@ -68,20 +68,29 @@ class Batches(ABC):
 
     @property
     def possible_fields(self) -> Mapping[str, Any]:
-        """The fields that a refused request may have contained, to learn from its refusal."""
+        """Return fields that a refused request may have contained, to learn from its refusal.
+
+        They are the fields of all requests built so far, with `temperature`, `top_p`, `seed` and
+        `max_tokens` set to None and `messages` to one empty system message.
+        """
         return {**self._held, **SENT}
 
     def price(self, prompt: int, reply: int) -> float | None:
-        """Return the dollars of so many tokens in a batch; None if the price is unknown."""
+        """Return the dollars of so many prompt and reply tokens in a batch; None if the price is
+        unknown."""
         return self._price.cost_of(prompt, reply) if self._price else None
 
     @abstractmethod
     def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
-        """Return one request as a line of JSON."""
+        """Return one request as JSON on one line, without a line break.
+
+        Raise ModelError if it cannot be built.
+        """
 
     @abstractmethod
     def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the requested parameters that are not sent."""
+        """Return the names of the sampling parameters that are set but not sent; empty if all are
+        sent."""
 
     async def upload_requests(self, mark: str, lines: Sequence[bytes]) -> str | None:
         """Upload the requests and return the file's name; None if the provider takes no file."""
@@ -96,19 +105,25 @@ class Batches(ABC):
     async def find_batches(
         self, mark: str, file: str | None, since: float, total: int
     ) -> list[str]:
-        """Return the names of batches that may be the one with this mark, created at `since`
-        (seconds since the epoch) or later; the names in their results show which one it is."""
+        """Return the provider's names of batches that may be the one with this mark; empty without
+        any.
+
+        `since` (seconds since the epoch) is when it was created at the earliest, `total` the number
+        of its requests. The names in their results show which one it is.
+        """
 
     @abstractmethod
     async def get_state(self, batch: str) -> BatchState:
-        """Return the state of a batch."""
+        """Return the state of a batch. Raise FatalModelError if the provider does not know it."""
 
     @abstractmethod
     def iter_results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
-        """Yield (name, outcome) in any order, None for an invalid line. At most `most` bytes of a
-        file are read."""
+        """Yield (name, completion or error) in any order, and None for an invalid line.
+
+        Raise BadBody if a file of results has more than `most` bytes.
+        """
 
     @abstractmethod
     async def cancel_batch(self, batch: str) -> None:
@@ -119,7 +134,11 @@ class Batches(ABC):
         return
 
     def check_name(self, value: object) -> str:
-        """Return the provider's name of a batch or file. Raises BrokenReply if it is invalid."""
+        """Return the provider's name of a batch or file unchanged.
+
+        A name has 1 to 128 ASCII letters, digits, `_`, `.` and `-`, and begins with none of the
+        last two. Raise BrokenReply for any other value.
+        """
         if isinstance(value, str) and ID.fullmatch(value):
             return value
         raise BrokenReply(f"{self.ref}: found {str(value)[:60]!r} as the name of a batch or file")
@@ -129,19 +148,24 @@ class RefusalReader(Protocol):
     """The part of a model with batches that interprets refusals."""
 
     def learn_refusal(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return True if the same call may succeed now."""
+        """Remember what to leave out of later calls; return True if the same call may succeed
+        now."""
         ...
 
     def status_error(self, status: int, text: str, headers: dict[str, str]) -> ModelError:
-        """Return the error for a reply whose status is not 200."""
+        """Return, without raising it, the error for a reply whose status is not 200."""
         ...
 
 
 def refusal_error(
     model: RefusalReader, ref: str, status: int, body: bytes, sent: Mapping[str, Any]
 ) -> ModelError:
-    """Return the error of a refused request; a TransientModelError if the model learnt from it what
-    to leave out. `sent` holds the fields that the request may have contained."""
+    """Return, without raising it, the error of a refused request.
+
+    If the model learns from the refusal which field to leave out, it is a TransientModelError, so
+    that the call is tried again; else it is the model's error for this status. `sent` holds the
+    fields that the request may have contained.
+    """
     text = error_message(body)
     if model.learn_refusal(status, text, sent):
         return TransientModelError(f"{ref}: HTTP {status}: {text}")
@@ -149,7 +173,10 @@ def refusal_error(
 
 
 def parse_result(line: bytes) -> dict[str, Any] | None:
-    """Return a line of results as an object with a `custom_id`; None for any other line."""
+    """Return a line of results as an object whose `custom_id` is a text.
+
+    Return None for invalid JSON, any other JSON value, and an object without such a `custom_id`.
+    """
     try:
         result = loads(line)
     except ValueError:
@@ -159,17 +186,19 @@ def parse_result(line: bytes) -> dict[str, Any] | None:
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return a JSON object unchanged; an empty one for any other value."""
+    """Return the value if it is a dict, the same object; an empty dict for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def as_count(value: object) -> int:
-    """Return a count unchanged; 0 for any other value."""
+    """Return an integer from 0 to below a billion unchanged; 0 for any other value, bools
+    included."""
     return value if type(value) is int and 0 <= value < 10**9 else 0
 
 
 def no_batches(*refs: str) -> str:
-    """Return the error message for models that have no batches."""
+    """Return the message that calls of these models cannot go in batches; each name appears
+    once."""
     return (
         f"--batch: calls of {', '.join(dict.fromkeys(refs))} cannot go in batches; expected a "
         "model of Anthropic or of an OpenAI-compatible server that has them, or leave --batch out"
@@ -177,7 +206,8 @@ def no_batches(*refs: str) -> str:
 
 
 def missing_batch_error(ref: str, batch: str) -> FatalModelError:
-    """Return the error for a batch of ours that the provider does not know."""
+    """Return, without raising it, the error for a batch of this run that the provider does not
+    know."""
     return FatalModelError(
         f"{ref}: HTTP 404: no batch {batch}, or its results are gone; is this the key and the "
         "server that it was sent with? To send its calls again: convbench cancel RUN --forget"
@@ -185,5 +215,6 @@ def missing_batch_error(ref: str, batch: str) -> FatalModelError:
 
 
 def no_batches_error(ref: str, status: int, path: str) -> FatalModelError:
-    """Return the error for a server without batches."""
+    """Return, without raising it, the error for a server that answers `status` at `path`: no
+    batches."""
     return FatalModelError(f"{ref}: HTTP {status} at {path}; {no_batches(ref)}")

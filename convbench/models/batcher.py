@@ -40,9 +40,10 @@ one step return one after the other."""
 
 
 class Batcher:
-    """Runs one model in a thread, which calls `load` to get it and then runs the rows.
+    """Runs one model in a thread of its own, which calls `load` to get it and then runs the rows.
 
-    `memory(model)` returns the bytes that the cache may take.
+    `memory(model)` returns the bytes that the cache may take, and `most` is the most rows at once.
+    `ready` is set in `loop` once the model is loaded, or gets the error of loading.
     """
 
     def __init__(
@@ -67,17 +68,21 @@ class Batcher:
         atexit.register(self.close)  # for a loop that ended before
 
     def submit(self, row: Generation) -> None:
-        """Queue a row; its future `done` is set when it ends."""
+        """Queue a row and return at once; its future `done` is set when the row ends.
+
+        If the batch failed before, the future gets that error instead.
+        """
         if self._failed is not None:
             row.done.set_exception(self._failed)
             return
         self._incoming.put(row)
 
     def close(self) -> None:
-        """Stop after the current pass, and release weights and cache.
+        """Stop the thread after the current pass, and release weights and cache.
 
         This waits however long the pass takes: an interpreter that ends while torch computes in
-        another thread aborts. It waits LOADING_S at most for weights that are still loading.
+        another thread aborts. It waits at most 3 s for weights that are still loading. The futures
+        of rows that have not ended are left as they are.
         """
         self.closed = True
         self._incoming.put(None)
@@ -119,7 +124,8 @@ class Batcher:
             block = False
 
     def call_in_loop(self, function: Callable[..., None], *args: Any) -> None:
-        """Call a function in the event loop; do nothing if the loop is closed."""
+        """Schedule a function in the event loop and return at once; do nothing if the loop is
+        closed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *args)
 
@@ -149,15 +155,19 @@ class RunningBatch:
 
     @property
     def is_idle(self) -> bool:
-        """True if there is nothing to do."""
+        """Return True if no row is active and none waits."""
         return not self.slot_table.active and not self.waiting
 
     def pending_rows(self) -> list[Generation]:
-        """Return all active and waiting rows."""
+        """Return the active rows, then the waiting ones, as a new list."""
         return self.slot_table.active_rows() + self.waiting
 
     def run_round(self) -> None:
-        """Let waiting rows join and read their prompts, then make one step."""
+        """Let waiting rows join and read their prompts, then draw one token for each active row.
+
+        Rows join once they are an eighth of the active ones, or after six steps. Without any row
+        nothing is done.
+        """
         enough = len(self.waiting) * 8 >= self.slot_table.active or self.waited >= WAIT_STEPS
         if self.waiting and enough:
             self.waited = 0

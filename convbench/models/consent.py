@@ -20,7 +20,11 @@ from convbench.terminal import ask_to_continue
 
 
 def remember_address(address: str) -> None:
-    """Store an address that the user typed. If that fails, the user is asked again later."""
+    """Append the scheme, host and port of an address that the user typed to the stored addresses.
+
+    A known address is not written again. An error of the file system is ignored, so that the user
+    is asked again later.
+    """
     if is_known(address):
         return
     with contextlib.suppress(OSError):
@@ -30,8 +34,12 @@ def remember_address(address: str) -> None:
 
 
 def is_known(address: str) -> bool:
-    """Return True if a run's address may be called without asking: local, stored or in the
-    environment."""
+    """Return True if a run's address may be called without asking.
+
+    It may if its host is `localhost` or a loopback address, or if its scheme, host and port are
+    those of a stored address or of an environment variable whose name ends in `_API_BASE` or
+    `_BASE_URL`.
+    """
     if _is_local_host(urlsplit(address).hostname or ""):
         return True
     named = [v for k, v in os.environ.items() if k.endswith(("_API_BASE", "_BASE_URL"))]
@@ -74,9 +82,13 @@ def require_consent(
     allowed: Collection[str] = (),
     specs: Sequence[Path] = (),
 ) -> None:
-    """Raise RunError unless the user allows this model to be called for `origin`.
+    """Raise RunError unless this model may be called for `origin`, e.g. a run's file; else return
+    None.
 
-    `allowed` holds the values of `--allow-calls`. The message names model, host and flag.
+    Rules, scripts and the models shipped with convbench need no consent. Otherwise MODEL@HOST must
+    be in `allowed` (the values of `--allow-calls`), or the user agrees on the terminal, which holds
+    for the rest of the process. Without a terminal that is a refusal. The message names model, host
+    and flag.
     """
     if ref in SHIPPED or ref.startswith(HARMLESS):
         return
@@ -96,8 +108,11 @@ def require_consent(
 
 
 def host_of(ref: str, api_base: str | None, specs: Sequence[Path] = ()) -> str:
-    """Return the host and port where a model would be called: `here` for weights on this machine,
-    the provider's name if no other address is set."""
+    """Return `HOST[:PORT]` where a model would be called, without user and password.
+
+    It is `here` for weights on this machine, and the provider's name if neither `api_base` nor the
+    provider's environment sets an address. Raise FatalModelError for an unknown model.
+    """
     model = resolve(ref, api_base=api_base, specs=specs)
     if model.ref.partition(":")[0] in ("local", "vllm"):
         return "here"
@@ -106,5 +121,6 @@ def host_of(ref: str, api_base: str | None, specs: Sequence[Path] = ()) -> str:
 
 
 def printable_line(text: str) -> str:
-    """Return untrusted text as one line of at most 200 characters, control characters replaced."""
+    """Return the first 200 characters of untrusted text, with `?` for each that is not
+    printable."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:200])

@@ -33,7 +33,12 @@ class Device:
 
 
 def list_devices() -> tuple[Device, ...]:
-    """Return the accelerators that this process may use; a device's number is its index here."""
+    """Return the accelerators that this process may use; a device's number is its index here.
+
+    They are those simulated by CONVBENCH_SIMULATED_DEVICES, else those that `nvidia-smi` lists;
+    CUDA_VISIBLE_DEVICES selects and orders them, with memory 0 for a name that is not listed. The
+    tuple is empty without any. Raise SpecError if the simulated ones are not `COUNTxGB`.
+    """
     simulated = os.environ.get(SIMULATED)
     devices = _simulated_devices(simulated) if simulated else _nvidia_devices()
     visible = os.environ.get(VISIBLE)
@@ -77,13 +82,18 @@ class Placement:
     """Arguments of its vLLM server; None: none are set."""
 
     def extra_environment(self) -> dict[str, str]:
-        """Return the environment variables to add for its process."""
+        """Return `{"CUDA_VISIBLE_DEVICES": "0,1"}` for these devices, empty text for the CPU.
+
+        The dict is empty if `names` is None.
+        """
         return {} if self.names is None else {VISIBLE: ",".join(self.names)}
 
 
 def placement_of(devices: Devices, role: str) -> Placement | None:
-    """Return the placement of one role; None if nothing is set. Raises SpecError for a device that
-    is not there."""
+    """Return devices, share and vLLM arguments of one role; None if none of the three is set.
+
+    Raise SpecError for a device that this machine lacks.
+    """
     numbers = devices.for_role(role)
     share, vllm = devices.share.get(role), devices.vllm.get(role)  # type: ignore[call-overload]
     if numbers is None and share is None and vllm is None:
@@ -93,8 +103,10 @@ def placement_of(devices: Devices, role: str) -> Placement | None:
 
 
 def names_of(numbers: Sequence[int], what: str) -> tuple[str, ...]:
-    """Return the names of devices, given their numbers. Raises SpecError, with `what` in its
-    message, for one that is not there."""
+    """Return the names in CUDA_VISIBLE_DEVICES of devices, given their numbers, in that order.
+
+    Raise SpecError, whose message begins with `what`, for a number that this machine lacks.
+    """
     devices = list_devices()
     for number in numbers:
         if number >= len(devices):
@@ -104,7 +116,10 @@ def names_of(numbers: Sequence[int], what: str) -> tuple[str, ...]:
 
 
 def missing_devices(devices: Devices) -> dict[Role, str]:
-    """Return role → error for each role with a device that is not there."""
+    """Return {role: error message} for each role with a device that this machine lacks; else empty.
+
+    The roles are policy, teacher, judge and trainer.
+    """
     errors: dict[Role, str] = {}
     for role in ROLES:
         try:

@@ -29,7 +29,11 @@ names of distilled models that mention two families."""
 
 
 def family_of(*names: str | None) -> str | None:
-    """Return the family of the first name that matches one; None if none does."""
+    """Return the family, such as `GPT` or `Llama`, of the first name that matches one; else None.
+
+    Only the part of a name after its last slash counts, without regard to case. None and unknown
+    names are skipped.
+    """
     for name in names:
         text = (name or "").lower().rpartition("/")[2] or (name or "").lower()
         for family, pattern in FAMILIES.items():

@@ -30,15 +30,19 @@ SOURCE = "source.json"
 
 
 def is_gguf(path: str) -> bool:
-    """Return True if a reference names an existing GGUF file."""
+    """Return True if the text ends in `.gguf` and is the path of an existing file, `~` allowed.
+
+    The file is not opened.
+    """
     return path.endswith(".gguf") and Path(path).expanduser().is_file()
 
 
 def converted_folder(path: str) -> Path:
-    """Return the folder of a GGUF file's weights for transformers, converted at first use, which a
-    line on stderr announces.
+    """Return the folder in the cache with a GGUF file's weights for transformers.
 
-    Raises FatalModelError if the file cannot be read or the disk is too small, MissingDependency.
+    It is converted at first use, which a line on stderr announces, and again after the file
+    changes. Raise FatalModelError if the file cannot be read as GGUF or the disk is too small,
+    MissingDependency without torch, transformers or gguf.
     """
     file = Path(path).expanduser().resolve()
     target = cache_folder(MODELS) / f"{file.stem}-{_file_key(file)}"
@@ -49,9 +53,12 @@ def converted_folder(path: str) -> Path:
 
 
 def convert_file(file: Path, target: Path, source: dict[str, object]) -> None:
-    """Write the folder of a GGUF file's weights, tokenizer and chat template, atomically.
+    """Write the folder `target` with a GGUF file's weights, tokenizer and chat template,
+    atomically.
 
-    Raises FatalModelError if the file cannot be read or the disk is too small, MissingDependency.
+    `source` is written as JSON to `source.json` in it. An existing `target` stays as it is. Raise
+    FatalModelError if the file cannot be read as GGUF or less than eight times its size is free,
+    MissingDependency without torch, transformers or gguf.
     """
     missing = [name for name in ("torch", "transformers", "gguf") if not _is_installed(name)]
     if missing:
@@ -91,8 +98,11 @@ def _write(file: Path, folder: Path) -> None:
 
 
 def save_weights(file: Path, folder: Path) -> None:
-    """Save the file's weights, tokenizer and template to a folder. transformers saves no quantised
-    model, so the tensors are moved to an unquantised one."""
+    """Write the file's weights, tokenizer and chat template to a folder, unquantised.
+
+    The weights are float32 for a file of at most 1 GiB, else bfloat16. transformers saves no
+    quantised model, so the tensors are moved to an unquantised one.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -54,8 +54,13 @@ class HttpClient:
         body: bytes | aiohttp.FormData | None = None,
         headers: Mapping[str, str] = JSON,
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        """Return (status, body, headers) of the response to one request. Raises Unreachable,
-        BrokenReply, Redirected, or FatalModelError for a bad URL."""
+        """Return (status, body, headers) of the response to one request, whatever its status.
+
+        The body is decompressed, and cut at 16 KiB unless the status is 200; the headers ignore
+        case. Raise Unreachable if no connection is made, BrokenReply if it is lost, Redirected,
+        BadBody for a reply that is too long, too slow or compressed in another way, FatalModelError
+        for a bad URL, proxy, key or certificate.
+        """
         with WireTap(method, url, body) as talk:
             try:
                 reply = await self._open_response(method, url, body, headers)
@@ -69,10 +74,11 @@ class HttpClient:
             return reply.status, talk.reply, reply.headers
 
     async def iter_lines(self, url: str, most: int) -> AsyncIterator[bytes]:
-        """Yield the lines of a remote file of at most `most` bytes, each at most REPLY_BYTES long.
+        """Yield the lines of a remote file as bytes without line feed, empty ones and the last one
+        included.
 
-        Raises BadStatus unless the status is 200, BadBody beyond a bound, and connection errors as
-        a request does.
+        Raise BadStatus unless the status is 200, BadBody beyond `most` bytes, for a line longer
+        than 8 MiB or a compressed reply, and connection errors as `send_request` does.
         """
         try:
             reply = await self._open_response("GET", url, None, {"Accept-Encoding": "identity"})
@@ -89,7 +95,7 @@ class HttpClient:
             raise self._connection_error(url, error) from None
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections. A later request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()

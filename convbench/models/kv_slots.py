@@ -39,14 +39,17 @@ class SlotTable:
         self._clock = 0
 
     def active_rows(self) -> list[Generation]:
-        """Return the active rows in the order of their slots."""
+        """Return the active rows as a new list, in the order of their slots; empty if none is
+        active."""
         return [row for row in self._slot_rows if row is not None and row.active]
 
     def leading_rows(self, idle: float) -> list[Generation | None]:
-        """Return the row of each slot up to the last active row, ended rows (or None) among them.
+        """Return one entry for each slot up to the last active row's: its row, active or ended, or
+        None.
 
-        If these are more than `idle` times the active rows, active rows move to lower slots
-        first."""
+        If these are more than `idle` times the active rows, active rows move to lower slots first.
+        At least one row must be active.
+        """
         if self._slots_in_use() > idle * self.active + 1:
             self._compact_rows()
         return self._slot_rows[: self._slots_in_use()]
@@ -54,8 +57,12 @@ class SlotTable:
     def admit_rows(
         self, waiting: Sequence[Generation]
     ) -> tuple[list[Generation], list[Generation]]:
-        """Return (rows that got slots, rows that keep waiting), which wait for room or for a row of
-        the same group whose prefix they will copy."""
+        """Give waiting rows slots; return (rows that got one, rows that keep waiting).
+
+        Next turns of a conversation come first. A row waits for room, or for a row of the same
+        group whose prefix it will copy. Admitted rows are active, with `slot` and `cached`, the
+        tokens copied from another row, set.
+        """
         group: list[Generation] = []
         fresh: set[object] = set()
         left: list[Generation] = []
@@ -70,7 +77,10 @@ class SlotTable:
         return group, left
 
     def end_rows(self) -> list[Generation]:
-        """End the rows that are over and return them; their slots keep their keys and values."""
+        """Make the rows that are over inactive and return them in the order of their slots.
+
+        Their slots keep their keys and values. Each call counts as one step.
+        """
         over = [row for row in self.active_rows() if row.is_over]
         self._clock += 1
         for row in over:
@@ -219,8 +229,10 @@ class LastTokenLogits:
 
     @contextmanager
     def at_ends(self, ends: Any) -> Iterator[None]:
-        """Return a context in which logits are [rows, 1, vocabulary], at tokens `ends` [rows]; with
-        None they are computed at all tokens."""
+        """Make the model compute logits [rows, 1, vocabulary] inside, at tokens `ends` [rows].
+
+        With None they are computed at all tokens. Used with `with`; nothing is yielded.
+        """
         self._ends = ends
         yield
         self._ends = None
@@ -253,8 +265,10 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in one slot over all layers, plus one layer again, which is held twice
-        while the cache grows."""
+        """Return the bytes of one token in one slot: all layers, plus the largest layer once more.
+
+        One layer is held twice while the cache grows.
+        """
         sizes: list[int] = [
             sum(tensor.shape[1] * tensor.shape[3] * tensor.element_size() for tensor in pair)
             for pair in self._like
@@ -262,10 +276,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         return int(sum(sizes) + max(sizes))
 
     def resize(self, slots: int, columns: int, keep: int) -> None:
-        """Resize the cache to `slots` x `columns`; the first `keep` slots keep their contents.
+        """Resize the cache to `slots` and `columns` (rounded up to a multiple of 128), in place.
 
-        Layers are resized one after the other, and each old layer is freed at once: old and new
-        exist together for one layer only.
+        The first `keep` slots keep their contents, as many columns as fit. Layers are resized one
+        after the other, and each old layer is freed at once, so old and new exist together for one
+        layer only.
         """
         self.slots, self.columns = slots, round_columns(columns)
         if not self.held:
@@ -313,15 +328,22 @@ class SlotCache(Cache):  # type: ignore[misc]
     def update(
         self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Any, Any]:
-        """Store the keys and values of new tokens; return all columns in use, [slots, heads,
-        columns, head_dim] each. Called by the attention."""
+        """Store keys and values [slots, heads, tokens, head_dim] of new tokens in one layer; called
+        by the attention.
+
+        Return (keys, values) of the slots that `select_slots` set, each [slots, heads, width,
+        head_dim].
+        """
         keys, values = self.held[layer_idx]
         keys[self._rows, :, self._at] = key_states.transpose(1, 2)
         values[self._rows, :, self._at] = value_states.transpose(1, 2)
         return keys[self._index, :, : self._width], values[self._index, :, : self._width]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of columns in use; positions and masks are passed explicitly."""
+        """Return the number of columns set by the last `select_slots`, whatever the layer.
+
+        Positions and masks are passed to the model explicitly.
+        """
         return self._width
 
 
@@ -344,7 +366,8 @@ def round_columns(columns: int) -> int:
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the length of the longest common prefix of two token lists."""
+    """Return how many tokens at their start two token lists have in common, from 0 to the shorter
+    length."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

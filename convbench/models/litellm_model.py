@@ -32,9 +32,11 @@ UNREAD = (400, 422)
 
 
 def load_litellm() -> Any:
-    """Return the module litellm, without its network fetches, telemetry and prints.
+    """Return the module litellm, set to fetch, report and print nothing of its own.
 
-    Raises MissingDependency."""
+    Environment variables for that are set where they are missing, and stay; LITELLM_MODE is
+    restored. Raise MissingDependency if litellm is not installed.
+    """
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     os.environ.setdefault("LITELLM_LOG", "ERROR")
@@ -85,21 +87,27 @@ class LitellmModel(Model):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The address and the settings of its requests."""
+        """Return what a reply depends on: `url` (None without one), `headroom`, `reads`,
+        `extra_body` and `structured`."""
         return {"url": self._api_base, **self._parameters.settings}
 
     @property
     def structured(self) -> Structured:  # type: ignore[override]
-        """How it is made to reply by a JSON schema."""
+        """Return how it is made to reply by a JSON schema: `json_schema`, `tool` or `text`, which
+        means it is not."""
         return self._parameters.structured
 
     def price(self, prompt: int, reply: int) -> float | None:
-        """Return the dollars of a call of so many tokens; None if the price is unknown."""
+        """Return the dollars of so many prompt and reply tokens, none of them cached; None if the
+        price is unknown."""
         return self._price.cost_of(prompt, reply) if self._price else None
 
     def check(self) -> None:
-        """Load litellm and check that it knows the provider and that its key is set; nothing is
-        sent. Raises FatalModelError, MissingDependency."""
+        """Load litellm; raise FatalModelError if it knows no such provider or its key is not set.
+
+        A missing key is no error for an address that the user typed. Nothing is sent. Raise
+        MissingDependency if litellm is not installed.
+        """
         self.litellm = load_litellm()
         try:
             self.litellm.get_llm_provider(self.ref, api_base=self._api_base)
@@ -117,15 +125,18 @@ class LitellmModel(Model):
             raise FatalModelError(f"{self.ref}: no key; set the environment variable {names}")
 
     async def start(self) -> None:
-        """Load and check litellm, once."""
+        """Load litellm and check provider and key as `check` does, unless that was done before."""
         if self.litellm is None:
             self.check()
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply; if a parameter or the system message is refused, the call is repeated
-        without it."""
+        """Return the reply, with the parameters that were not sent in `left_out`.
+
+        If a parameter, schema or the system message is refused, the call is repeated without it;
+        else nothing is tried again. Raise a ModelError for anything else. `key` is unused.
+        """
         await self.start()
         while True:  # each refusal leaves one more thing out
             fields = self.request_fields(messages, sampling)
@@ -141,7 +152,12 @@ class LitellmModel(Model):
                         raise self.error_of(error, response) from error
 
     def request_fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """Return the arguments of a call for litellm."""
+        """Return the keyword arguments of a call for litellm as a dict.
+
+        They are `messages` as JSON data, the reply's limit of tokens and the requested parameters;
+        those that the model is known to refuse are left out, which is noted once. Model, address
+        and `extra_body` are not among them. Raise FatalModelError if an image cannot be read.
+        """
         return {
             "messages": wire_messages(
                 self._parameters.fit_messages(messages), self._media, marks=self._marks
@@ -150,26 +166,36 @@ class LitellmModel(Model):
         }
 
     def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the requested parameters that are not sent."""
+        """Return the names of the parameters that are set in `sampling` but not sent; empty if all
+        are."""
         return self._parameters.unsent_parameters(sampling)
 
     @property
     def extra_body(self) -> Mapping[str, Any]:
-        """The request's fields that litellm does not know."""
+        """Return the further fields of every request, set by its alias and unknown to litellm;
+        empty without any."""
         return self._parameters.extra_body
 
     def learn_refusal(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return True if the same call may succeed now."""
+        """Remember what a refusal (its status and message) refuses; return True if the same call
+        may succeed now.
+
+        Return False if it is no refusal of a parameter, schema or system message in the request
+        `sent`.
+        """
         refused = refused_parameter(status, text)
         return refused and self._parameters.learn_refusal(status, text, sent)
 
     def learn_error(self, error: Exception, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal that litellm raised, its own included; return True if the same call
-        may succeed now."""
+        """Remember what a refusal that litellm raised refuses; return True if the same call may
+        succeed now.
+
+        Refusals of litellm itself count too. An error without a status counts as status 500.
+        """
         return self.learn_refusal(_status_of(error), _error_line(error), sent)
 
     def status_error(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
-        """Return the error for a reply whose status is not 200."""
+        """Return, without raising it, the error for a reply whose status is not 200."""
         return reply_error(
             self.ref,
             status,
@@ -189,7 +215,7 @@ class LitellmModel(Model):
         )
 
     async def aclose(self) -> None:
-        """Close litellm's connections, and those of batches."""
+        """Close litellm's connections, which all its models share, and those of batches."""
         if self.batches is not None:
             await self.batches.aclose()
         close = getattr(self.litellm, "close_litellm_async_clients", None)
@@ -197,7 +223,12 @@ class LitellmModel(Model):
             await close()
 
     def error_of(self, error: Exception, response: GuardedResponse) -> ModelError:
-        """Return the model error for an error of litellm; `seen` is the response to the request."""
+        """Return, without raising it, the model error for an error of litellm.
+
+        `response` is the guarded response to the request; if it was refused, the result is that
+        error. An unreadable reply gives BrokenReply with its usage, a context that is too long or a
+        provider's filter a FatalModelError that does not stop the run.
+        """
         if response.refused is not None:
             return response.refused
         status, text = _status_of(error), _error_line(error)
@@ -219,8 +250,12 @@ class LitellmModel(Model):
     def read_reply(
         self, reply: Any, response: GuardedResponse, price: Price | None = None
     ) -> Completion:
-        """Return the completion in litellm's reply. Raises BrokenReply with the reported usage.
-        `price` replaces the list price: a batch's."""
+        """Return the completion in litellm's reply. `price` (a batch's) replaces the list price.
+
+        Raise BrokenReply with the reported usage for a malformed or empty reply, and
+        FatalModelError, which does not stop the run, if all tokens went into reasoning or a filter
+        refused.
+        """
         usage = self.read_usage(response, getattr(reply, "usage", None), price)
         try:
             choice = reply.choices[0]
@@ -249,9 +284,11 @@ class LitellmModel(Model):
     def read_usage(
         self, response: GuardedResponse, read: Any = None, price: Price | None = None
     ) -> Usage:
-        """Return the reported tokens of a reply and their dollars.
+        """Return the reported prompt and reply tokens of a reply and their dollars; each None if
+        unknown.
 
-        litellm's numbers include cached tokens; its 0 for an unreported count becomes None.
+        litellm's counts in `read`, which include cached tokens, come before those of the response's
+        body; its 0 for an unreported count becomes None. `price` replaces the list price.
         """
         prompt, reply = token_counts(response.body)
         prompt = safe_count(getattr(read, "prompt_tokens", None)) or prompt
@@ -263,7 +300,8 @@ class LitellmModel(Model):
 
 
 def takes_marks(ref: str) -> bool:
-    """Return True if a model's provider caches exactly what is marked for caching."""
+    """Return True if the provider caches exactly what is marked: Anthropic, Claude at Bedrock or
+    Vertex AI."""
     provider, _, name = ref.partition("/")
     return provider == "anthropic" or (provider in ("bedrock", "vertex_ai") and "claude" in name)
 

@@ -60,7 +60,8 @@ class LocalModel(Model):
         self._folds_system = self._parts = False
 
     def check(self) -> None:
-        """Raise MissingDependency if the packages that load the weights are missing."""
+        """Raise MissingDependency if torch, transformers or, for an adapter, peft is not
+        installed."""
         needed = ["torch", "transformers"]
         if adapter_base(self.path) is not None:
             needed.append("peft")
@@ -72,12 +73,12 @@ class LocalModel(Model):
                 install=with_extra("train" if "peft" in missing else "local"),
             )
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: it runs on this machine."""
-        return 0.0
-
     async def start(self) -> None:
-        """Load tokenizer and weights, once. Raises FatalModelError if they do not load."""
+        """Load tokenizer and weights, unless they are loaded; calls at the same time wait for one
+        loading.
+
+        Raise FatalModelError if they do not load, MissingDependency if a package is missing.
+        """
         async with self._starting:
             if self._batcher is None:
                 self._batcher = await self._start_batcher()
@@ -115,7 +116,14 @@ class LocalModel(Model):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply, which may be empty. Its tokens include the end token."""
+        """Return the reply, which may be empty, with 0 dollars; weights are loaded at the first
+        call.
+
+        `completion_tokens` includes the end token and reasoning. The reply is cut at `max_tokens`
+        or at the end of the context: then its `finish_reason` is `length`, else `stop`. Raise
+        FatalModelError, which does not stop the run, if the prompt fills the context; for images,
+        one that does.
+        """
         from convbench.models.sampling import Generation, UniformStream
 
         if self._batcher is None:
@@ -194,8 +202,12 @@ class LocalModel(Model):
         effort: Effort | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[int]:
-        """Return the prompt's token ids by the model's own chat template; the system prompt moves
-        to the first user message if the template ignores it. Raises FatalModelError."""
+        """Return the prompt's token ids by the model's own chat template, ready for the reply to
+        follow.
+
+        The system prompt moves to the first user message if the template ignores it. The tokenizer
+        must be loaded. Raise FatalModelError for an image or if the template fails.
+        """
         options = self._options | ({EFFORT: effort} if effort else {})
         if tools:
             options["tools"] = list(tools)
@@ -217,7 +229,8 @@ class LocalModel(Model):
         return ids
 
     def read_template(self) -> None:
-        """Determine whether the chat template shows system messages and takes content as text."""
+        """Set whether the chat template shows system messages and takes content as text; return
+        None."""
         self._parts = not shows_text(self._render_template)
         self._folds_system = not shows_system(
             lambda messages: self._render_template(for_template(messages, parts=self._parts))
@@ -227,7 +240,10 @@ class LocalModel(Model):
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
 
     async def aclose(self) -> None:
-        """End the thread and release the weights."""
+        """End the thread after its current pass and release the weights.
+
+        A later call loads them again.
+        """
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             batcher.close()
@@ -260,7 +276,10 @@ def _prefix_names(messages: Sequence[Message]) -> tuple[tuple[object, ...], tupl
 
 
 def text_messages(ref: str, messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with their contents as text. Raises FatalModelError for an image."""
+    """Return copies of the messages with contents as text, the text parts joined by line breaks.
+
+    Raise FatalModelError, whose message begins with `ref`, if one has an image.
+    """
     return [{**message, "content": _message_text(ref, message)} for message in messages]
 
 
@@ -306,6 +325,9 @@ def _cache_memory(model: Any, share: float | None) -> int:
 
 
 def cache_bytes(room: int, allowed: int | None = None) -> int:
-    """Return the bytes for the cache, given the free bytes of a device and the most `allowed`
-    besides the weights; the rest is left for a pass's activations."""
+    """Return the bytes for the cache: 0.8 of the smaller of `room` and `allowed`, at least 0.
+
+    `room` is the free memory of the device, `allowed` the most besides the weights (None: no
+    limit), both in bytes. The rest is left for a pass's activations.
+    """
     return max(0, int(min(room, room if allowed is None else allowed) * CUDA_SHARE))

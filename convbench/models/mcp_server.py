@@ -49,8 +49,11 @@ class McpServer:
         self._why = ""
 
     async def start(self) -> None:
-        """Start the server unless it runs. Raises FatalModelError if it does not start or has ended
-        by itself too often, MissingDependency."""
+        """Start the server and wait until it answers, unless it runs.
+
+        Raise FatalModelError if it does not start within 30 s or has ended three times,
+        MissingDependency without the package mcp.
+        """
         async with self._starting:
             if self._serving is None or self._serving.done():
                 if self._starts >= STARTS:
@@ -70,7 +73,8 @@ class McpServer:
 
     @property
     def program_name(self) -> str:
-        """The program's name for messages; its arguments may hold secrets."""
+        """Return the last part of the program's path, for messages; its arguments may hold
+        secrets."""
         return os.path.basename(self.spec.command[0])
 
     async def _hold_session(self, ready: asyncio.Future[None]) -> None:
@@ -103,8 +107,12 @@ class McpServer:
         return {"command": program, "args": arguments, "env": environment}
 
     async def list_tools(self, names: Sequence[str] = ()) -> tuple[Tool, ...]:
-        """Return the tools with these names, else those of the spec, else all. Raises SpecError for
-        an unusable tool, a missing one, or too many."""
+        """Return the tools `names`, else those named in the spec, else all, in that order; start
+        the server.
+
+        Without any names the order is the server's. Raise SpecError for a missing or unusable tool,
+        more than 64 tools, or no list within 30 s; FatalModelError if the server does not start.
+        """
         await self.start()
         try:
             async with asyncio.timeout(START_S):
@@ -143,8 +151,14 @@ class McpServer:
         return SpecError(f"tool server {self.name}: {why}")
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return a tool's result as text. Raises ToolError if the tool failed or the server ended
-        meanwhile, FatalModelError if the server has ended too often."""
+        """Return a tool's result as text, its parts joined by line breaks; start the server if
+        necessary.
+
+        A part that is not text becomes a note such as `[image/png: not shown]`. Without any part
+        the result is its structured content as JSON, else empty. Raise ToolError if the tool failed
+        or the server ended meanwhile, FatalModelError if the server cannot be started again. There
+        is no time limit.
+        """
         import mcp_types as types
 
         await self.start()
@@ -179,7 +193,8 @@ class McpServer:
         return f"its server ended{self._why}"
 
     async def aclose(self) -> None:
-        """End the server and its descendants; the relay does so by itself if we are gone."""
+        """End the server with all of its descendants, waiting at most 15 s; do nothing if it never
+        started."""
         if self._serving is None:
             return
         self._leave.set()

@@ -43,11 +43,18 @@ class Model(Protocol):
 
     @property
     def endpoint(self) -> str:
-        """The name under which calls share a rate limit: the server's, else the model's."""
+        """Return the name under which calls share a rate limit; by default the model's reference.
+
+        A model on a server may return a name with the server's address.
+        """
         return self.ref
 
     def price(self, prompt: int, reply: int) -> float | None:
-        """Return the list price of so many tokens in dollars; None if it is unknown."""
+        """Return the list price in dollars of so many prompt and reply tokens; None if it is
+        unknown.
+
+        By default it is 0 for a model whose price is known.
+        """
         return 0.0 if self.priced else None
 
     def check(self) -> None:
@@ -56,28 +63,40 @@ class Model(Protocol):
         return
 
     async def start(self) -> None:
-        """Start servers or load weights; called once before the first call if `starts` is True."""
+        """Start servers or load weights; called before the first call if `starts` is True.
+
+        By default nothing is done.
+        """
         return
 
     binds: ClassVar[bool] = False
     """Whether `bind` makes a model of its own for each example."""
 
     def bind(self, fields: Mapping[str, Any]) -> Model:
-        """Return the model for one example, whose fields a rule may see."""
+        """Return the model for the example with these fields, which a rule may see; by default this
+        model."""
         return self
 
     @property
     def identity(self) -> Mapping[str, Any] | None:
-        """What its replies depend on besides messages and sampling: address, fields of requests.
-        None if its replies are not cached (rules, models that run here)."""
+        """Return what its replies depend on besides messages and sampling, such as address and
+        fields of requests.
+
+        It is JSON data. None, the default, means that its replies are not cached: rules, models
+        that run here.
+        """
         return None
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply to the last message."""
+        """Return the reply to the last message; the messages before it are its context.
+
+        Raise TransientModelError if another try may help, FatalModelError if none will. `key` names
+        the call for random numbers; see the class.
+        """
         ...
 
     async def aclose(self) -> None:
-        """Release connections, processes and memory."""
-        ...
+        """Release connections, processes and memory. It may be called more than once."""
+        return  # nothing to release

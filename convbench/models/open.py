@@ -35,15 +35,13 @@ def open_model(
     placement: Placement | None = None,
     note: Note = to_stderr,
 ) -> Model:
-    """Return the model of a reference or short name, with that name's settings.
+    """Return the model of a reference or short name, with that name's settings; nothing is sent or
+    loaded.
 
-    Nothing is sent, started or loaded yet: servers start and weights load with the first call.
-    `context` is the longest context in tokens for models that convbench runs itself, `media` the
-    folder of image bytes, `log_dir` the folder of a server's log, `downloaded` True for a reference
-    from a pulled run (it may then name only convbench's own functions), `short` the short name by
-    which a recorded reference was requested, `member` the settings that a run recorded, in place of
-    the name's own, `placement` the devices of a model that convbench runs itself.
-    Raises FatalModelError for an unknown or retired name or a missing key, MissingDependency.
+    `short` is the name by which a recorded reference was requested, `member` a run's settings in
+    its place; `context` (most tokens) and `placement` concern models that run here. `downloaded`
+    limits rules to convbench's own. Raise FatalModelError for an unknown name, bad address, missing
+    weights, vLLM or OpenAI key, SpecError for an unknown rule.
     """
     if api_base is not None:
         check_address(api_base, f"{ref}: --api-base")
@@ -101,13 +99,17 @@ def _open_local(
 
 
 def with_member_settings(resolved: ResolvedModel, member: ModelConfig) -> ResolvedModel:
-    """Return a resolved model with the settings that a run recorded."""
+    """Return a copy of a resolved model with `reads` and `extra_body` as a run recorded them."""
     settings = {"reads": member.reads, "extra_body": dict(member.extra_body)}
     return replace(resolved, alias=resolved.alias.model_copy(update=settings))
 
 
 def never_sent(resolved: ResolvedModel) -> frozenset[str]:
-    """Return the names of the parameters that a model is known to refuse."""
+    """Return the names of the sampling parameters that a model is known to refuse; empty if none.
+
+    They are those that its alias drops, and `temperature` and `top_p` if the price list says that
+    it takes none.
+    """
     takes = prices.read_capability(resolved.ref, "sampling_params") is not False
     return frozenset({*resolved.alias.drop, *(() if takes else ("temperature", "top_p"))})
 
@@ -127,9 +129,13 @@ def _parameters_for(resolved: ResolvedModel, base: str | None, note: Note) -> Pa
 
 
 def structured_of(resolved: ResolvedModel) -> Structured:
-    """Return how a model is made to reply by a JSON schema if its settings do not say.
+    """Return how a model is made to reply by a JSON schema: `json_schema`, `tool` or `text` (it is
+    not).
 
-    A server that takes no schema refuses the first call, and is asked for text from then on."""
+    It follows the provider and the price list, not the alias. `json_schema` is also assumed for
+    vLLM and OpenAI-compatible servers unless the list denies it: one that takes no schema refuses
+    the first call, and is asked for text from then on.
+    """
     if prices.read_capability(resolved.ref, "native_structured_output"):
         return "json_schema"
     if resolved.provider == "anthropic":
@@ -195,10 +201,11 @@ def policy_or_default(
     vllm_python: str | Path | None = None,
     specs: Sequence[Path] = (),
 ) -> str:
-    """Return `ref` if it is given, else the default policy if it can run here.
+    """Return `ref` unchanged and unchecked if it is given, else the default policy's name or
+    reference.
 
-    The default is CONVBENCH_MODEL, else `default:` of models.yaml. Raises FatalModelError, with
-    alternatives, if it needs a vLLM that is not installed.
+    The default is CONVBENCH_MODEL, else `default:` of models.yaml. Raise FatalModelError if it is
+    unknown, or (with alternatives) if it needs a vLLM and a GPU that are not here.
     """
     if ref:
         return ref
@@ -221,8 +228,11 @@ OPENAI = "https://api.openai.com/v1"
 
 
 def base_of(provider: str) -> str | None:
-    """Return the address that the environment sets for a provider, as litellm reads it; None if
-    there is none and the provider is not openai."""
+    """Return the address in PROVIDER_API_BASE, else in PROVIDER_BASE_URL, as litellm reads it.
+
+    Without one it is OpenAI's own for `openai`, and None for any other provider. Raise
+    FatalModelError if the variable holds no HTTP address.
+    """
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
         if base := os.environ.get(name):
             check_address(base, name)
@@ -245,7 +255,8 @@ def _no_server_message(resolved: ResolvedModel, variable: str) -> str:
 
 
 def price_of(resolved: ResolvedModel) -> Price | None:
-    """Return the price in the alias, else in the price list; None if both lack it."""
+    """Return the alias's price if it gives both input and output, else the price list's, else
+    None."""
     alias = resolved.alias
     if alias.input_per_million is not None and alias.output_per_million is not None:
         return Price(
@@ -258,14 +269,20 @@ def price_of(resolved: ResolvedModel) -> Price | None:
 
 
 def batch_price_of(resolved: ResolvedModel) -> Price | None:
-    """Return the price of a model's calls in batches: the list's, else half of the ordinary price;
-    None if that is unknown."""
+    """Return the price of a model's calls in batches, None if its ordinary price is unknown.
+
+    It is the price list's own figure for batches where there is one, else half of the ordinary
+    price.
+    """
     listed = price_of(resolved)
     return prices.batch_price(resolved.ref, listed) if listed else None
 
 
 def has_batches(resolved: ResolvedModel) -> bool:
-    """Return True if calls of this model can be sent in batches."""
+    """Return True if the provider is Anthropic or called as an OpenAI-compatible server.
+
+    Whether that server really has batches shows only when one is sent.
+    """
     return resolved.provider in (*OPENAI_LIKE, "anthropic")
 
 

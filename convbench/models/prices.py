@@ -48,8 +48,11 @@ class Price:
         return self.least if self.cached is not None and self.cached < self.input else None
 
     def cost_of(self, prompt: int, reply: int, cached: int = 0, written: int = 0) -> float:
-        """Return the dollars of a call. `cached` and `written` are the prompt tokens read from and
-        written to the cache; they are capped at the prompt's tokens."""
+        """Return the dollars of a call of `prompt` and `reply` tokens.
+
+        `cached` and `written` are the prompt tokens among them that were read from and written to
+        the provider's cache; together they are capped at `prompt`.
+        """
         cached = min(cached, prompt)
         written = min(written, prompt - cached)
         cheap = self.input if self.cached is None else self.cached
@@ -59,19 +62,23 @@ class Price:
 
 
 def cache_counts(usage: object) -> tuple[int, int]:
-    """Return (tokens read from a cache, tokens written to one) of a usage, a mapping or an object,
-    by the names of OpenAI, DeepSeek or Anthropic."""
-    details = _get_field(usage, "prompt_tokens_details")
+    """Return (prompt tokens read from a cache, prompt tokens written to one) of a call's usage.
+
+    The usage is a dict or an object, with the field names of OpenAI, DeepSeek or Anthropic. A count
+    that is missing or invalid is 0.
+    """
+    details = field_of(usage, "prompt_tokens_details")
     counts = (
-        _get_field(details, "cached_tokens"),
-        _get_field(usage, "cache_read_input_tokens"),
-        _get_field(usage, "prompt_cache_hit_tokens"),
+        field_of(details, "cached_tokens"),
+        field_of(usage, "cache_read_input_tokens"),
+        field_of(usage, "prompt_cache_hit_tokens"),
     )
     read = max(safe_count(value) or 0 for value in counts)
-    return read, safe_count(_get_field(usage, "cache_creation_input_tokens")) or 0
+    return read, safe_count(field_of(usage, "cache_creation_input_tokens")) or 0
 
 
-def _get_field(value: object, name: str) -> object:
+def field_of(value: Any, name: str) -> Any:
+    """Return a field of a dict or an attribute of another object; None if it is missing."""
     return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 
@@ -84,16 +91,20 @@ def _list_bytes() -> bytes:
 
 @lru_cache(maxsize=1)
 def price_list() -> dict[str, dict[str, Any]]:
-    """Return litellm's price list by model; empty if litellm is not installed."""
+    """Return litellm's price list as {model: its fields}; empty if litellm is not installed.
+
+    It is parsed once and shared; do not change it.
+    """
     prices: dict[str, dict[str, Any]] = orjson.loads(_list_bytes())
     return prices
 
 
 @lru_cache
 def list_entry(ref: str) -> dict[str, Any]:
-    """Return the price list's entry for `provider/name`; empty if there is none.
+    """Return the price list's fields for `provider/name`; an empty dict if it has no such model.
 
-    The list is megabytes long and parsed only if the name occurs in it.
+    The entry has that name, or the bare name with that provider. The list is megabytes long and
+    parsed only if the name occurs in it.
     """
     provider, _, name = ref.partition("/")
     if name.isascii() and f'{name}"'.encode() not in _list_bytes():
@@ -106,7 +117,7 @@ def list_entry(ref: str) -> dict[str, Any]:
 
 
 def list_price(ref: str) -> Price | None:
-    """Return the list price of `provider/name`; None if it is unknown."""
+    """Return the list price of `provider/name`; None unless the list gives input and output."""
     row = list_entry(ref)
     if "input_cost_per_token" not in row or "output_cost_per_token" not in row:
         return None
@@ -120,7 +131,11 @@ def list_price(ref: str) -> Price | None:
 
 
 def batch_price(ref: str, listed: Price) -> Price:
-    """Return the price of calls in batches: the list's own figures, else half of `listed`."""
+    """Return the price of calls in batches: each figure from the price list, else half of that in
+    `listed`.
+
+    The list counts only if `listed` is its own price, not that of an alias.
+    """
     row = list_entry(ref) if listed == list_price(ref) else {}
     half = None if listed.cached is None else listed.cached / 2
     dear = None if listed.write is None else listed.write / 2
@@ -134,8 +149,10 @@ def batch_price(ref: str, listed: Price) -> Price:
 
 
 def read_capability(ref: str, name: str) -> bool | None:
-    """Return the list's `supports_NAME` of a model; a dated release falls back to the undated name.
-    None if the list does not say."""
+    """Return the price list's `supports_NAME` of `provider/name`; None if it does not say.
+
+    A name that ends in a date (`-20250929`) falls back to the name without it.
+    """
     for known in (ref, _DATE.sub("", ref)):
         supported = list_entry(known).get(f"supports_{name}")
         if isinstance(supported, bool):
@@ -144,13 +161,17 @@ def read_capability(ref: str, name: str) -> bool | None:
 
 
 def retirement_date(ref: str) -> str | None:
-    """Return the list's deprecation date of a model, as text; None without one."""
+    """Return the price list's deprecation date of `provider/name`, `YYYY-MM-DD`; None without
+    one."""
     date = list_entry(ref).get("deprecation_date")
     return str(date) if date else None
 
 
 def provider_of(name: str) -> str | None:
-    """Return the provider of a chat model given without one; None if it is not in the list."""
+    """Return litellm's provider of a bare name, e.g. `openai` for `gpt-4o`.
+
+    Return None if the price list does not have this name as a chat model.
+    """
     row = price_list().get(name, {})
     kind = row.get("litellm_provider") if row.get("mode") == "chat" else None
     return str(kind) if kind else None
@@ -163,5 +184,9 @@ def _known_providers() -> frozenset[str]:
 
 
 def is_provider(name: str) -> bool:
-    """Return True if litellm knows a provider of this name."""
+    """Return True if a name is a provider in the price list, or one called as an OpenAI-compatible
+    server.
+
+    Without litellm only the latter are known.
+    """
     return name in OPENAI_LIKE or name in _known_providers()

@@ -64,14 +64,18 @@ WAIT = (408, 409, 425, 429)
 
 
 def refused_parameter(status: int, text: str) -> bool:
-    """Return True if a reply refuses a request's parameter, schema or system message."""
+    """Return True if status and text of a reply refuse a request's parameter, schema or system
+    message."""
     refused = status in (400, 422) and bool(_REFUSED.search(text))
     return refused or refused_system(status, text) or refused_schema(status, text)
 
 
 def named_parameters(text: str, names: Sequence[str]) -> list[str]:
-    """Return those of `names` (of the OpenAI chat API) that a refusal mentions; if none, those that
-    it mentions by another API's name."""
+    """Return those of `names` (of the OpenAI chat API) that a refusal mentions as whole words.
+
+    If it mentions none, return those that it mentions by another API's name, such as `thinking` for
+    `reasoning_effort`. The order is that of `names`; the list may be empty.
+    """
     written = [name for name in names if re.search(rf"\b{name}\b", text)]
     return written or [
         name for name in names if name in _OTHER_NAMES and _OTHER_NAMES[name].search(text)
@@ -79,12 +83,17 @@ def named_parameters(text: str, names: Sequence[str]) -> list[str]:
 
 
 def refused_schema(status: int, text: str) -> bool:
-    """Return True if a reply to a call with a reply schema refuses the schema."""
+    """Return True if the status is 400 or 422 and the text mentions reply schemas, tools or
+    grammars.
+
+    It says so of any such text: ask only about a call that had a reply schema.
+    """
     return status in (400, 422) and bool(_NO_SCHEMA.search(text))
 
 
 def refused_system(status: int, text: str) -> bool:
-    """Return True if a reply says that the model's chat template takes no system message."""
+    """Return True if the status is 400, 422 or 500 and the text says that no system message is
+    taken."""
     return status in (400, 422, 500) and bool(_NO_SYSTEM.search(text))
 
 
@@ -98,10 +107,12 @@ def reply_error(
     hint: str = "",
     answered: bool = False,
 ) -> ModelError:
-    """Return the error for a reply whose status is not 200.
+    """Return, without raising it, the error for a reply whose status is not 200.
 
-    `answered` says whether this model has answered before: an unexplained refusal then concerns
-    this conversation only, and otherwise stops the run. `hint` is added for an unknown model.
+    Statuses 408, 409, 425, 429 and from 500 give a TransientModelError, with `retry_after` from the
+    headers. All others, and 429 for want of credit, give a FatalModelError; it does not stop the
+    run if the conversation is too long, a filter refused, or the refusal is unexplained and the
+    model has `answered` before. `hint` is added to a 404.
     """
     detail = f"HTTP {status}" + (f": {text}" if text else "")
     if status in (401, 403):
@@ -128,7 +139,8 @@ def reply_error(
 def error_message(raw: bytes) -> str:
     """Return the text of an error body on one line, keys redacted, at most 300 characters.
 
-    An HTML page is reduced to its title or first words.
+    JSON gives its message, code and parameter, in one of the usual forms; an HTML page its title or
+    first words; anything else its own text. An empty body gives an empty text.
     """
     raw = raw[:MOST_BYTES]
     try:
@@ -180,9 +192,10 @@ def _to_text(value: Any) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header, given in milliseconds, seconds or as a date.
+    """Return the seconds to wait by the header `retry-after-ms`, else by Retry-After (seconds or a
+    date).
 
-    The result is between 0 and `LONGEST_WAIT_S`; None without a valid header.
+    The result is between 0 and 3600. It is None without a valid header.
     """
     milliseconds = headers.get("retry-after-ms")
     value = headers.get("Retry-After") or headers.get("retry-after")
@@ -215,7 +228,7 @@ Note = Callable[[str], None]
 
 
 def to_stderr(line: str) -> None:
-    """Print a note to stderr."""
+    """Print a line to stderr."""
     print(line, file=sys.stderr)
 
 
@@ -247,7 +260,10 @@ class Parameters:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings on which a reply depends besides messages and sampling."""
+        """Return the settings on which a reply depends besides messages and sampling.
+
+        The keys are `headroom`, `reads`, `extra_body` and `structured`.
+        """
         return {
             "headroom": self.headroom,
             "reads": self.reads,
@@ -256,7 +272,12 @@ class Parameters:
         }
 
     def request_fields(self, sampling: Sampling) -> dict[str, Any]:
-        """Return the request's fields for `sampling`."""
+        """Return the fields of a chat request for `sampling`, without messages and `extra_body`.
+
+        They are the reply's limit of tokens (headroom added), the parameters that are set, and
+        tools. Parameters that the model refuses are left out, which is noted once. A reply schema
+        adds `response_format`, or `tools` and `tool_choice`, as `structured` says.
+        """
         out: dict[str, Any] = {self.limit: sampling.max_tokens + self.headroom}
         for name in DROPPABLE:
             if not _is_requested(sampling, name):
@@ -287,19 +308,26 @@ class Parameters:
         }
 
     def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the parameters of `sampling` that are not sent."""
+        """Return the names of the parameters that are set in `sampling` but not sent; empty if all
+        are."""
         return unsent_names(sampling, self.request_fields(sampling))
 
     def fit_messages(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages as this model takes them: after a refused system message, the system
-        prompt is part of the first user message, as in training with such a template."""
+        """Return the messages unchanged, until the model has refused a system message.
+
+        After that the system prompt is part of the first user message, as in training with such a
+        template.
+        """
         return without_system(messages) if self._folds_system else messages
 
     def learn_refusal(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return True if another try may succeed, because the request `sent`
-        contains what is refused. It may have been sent before another call's refusal was handled.
+        """Remember what a refusal refuses; return True if it is in the request `sent`, so that
+        another try may help.
 
-        `text` is the provider's message, which names the parameter.
+        System message, schema, parameters and the name of `max_tokens` are looked for in this
+        order, the first found counts. `text` is the provider's message. A later request leaves it
+        out; notes go to `note`. `sent` may have been built before another call's refusal was
+        handled.
         """
         if refused_system(status, text) and sent["messages"][0]["role"] == "system":
             if not self._folds_system:
@@ -334,7 +362,10 @@ def _has_schema(sent: Mapping[str, Any]) -> bool:
 
 
 def unsent_names(sampling: Sampling, sent: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parameters of `sampling` that a request does not contain."""
+    """Return the names of the parameters that are set in `sampling` and are no key of a request.
+
+    Only those that may be left out are looked at, such as `temperature` and `seed`; see DROPPABLE.
+    """
     return tuple(name for name in DROPPABLE if _is_requested(sampling, name) and name not in sent)
 
 

@@ -16,6 +16,7 @@ from convbench.answers.disguises import find_enclosed
 from convbench.answers.tags import first_block
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
+from convbench.models.prices import field_of
 from convbench.net.untrusted_json import safe_count, safe_text
 from convbench.schema import Completion, FinishReason, Reasoning, RedactedBlock, ThinkingBlock
 from convbench.schema.chat import MOST_LOGPROBS, TokenProbs, probs_problem
@@ -27,21 +28,22 @@ ID = "token_id:"
 
 
 def token_probs(logprobs: Any) -> TokenProbs | None:
-    """Return the log-probabilities of a choice's `logprobs`; None if they are missing or invalid.
+    """Return the log-probabilities of a choice's `logprobs`, one for each sampled token, at most 0.
 
-    `content` is a list of {token, logprob, bytes}, one for every sampled token. Invalid values
-    count as missing: the reply itself is valid, and replies without log-probabilities are counted.
+    `content` is a list of {token, logprob, bytes}. The result has token ids if all tokens are named
+    by ids, else their sizes in bytes. It is None if they are missing or one is invalid: the reply
+    itself is valid.
     """
-    items = _get_field(logprobs, "content")
+    items = field_of(logprobs, "content")
     if not isinstance(items, list) or not 0 < len(items) <= MOST_LOGPROBS:
         return None
     try:
-        values = tuple(min(0.0, float(_log_prob(_get_field(item, "logprob")))) for item in items)
-        names = [_get_field(item, "token") for item in items]
+        values = tuple(min(0.0, float(_log_prob(field_of(item, "logprob")))) for item in items)
+        names = [field_of(item, "token") for item in items]
         if all(isinstance(name, str) and name.startswith(ID) for name in names):
             probs = TokenProbs(values, ids=tuple(int(name[len(ID) :]) for name in names))
         else:
-            raws = [_get_field(item, "bytes") for item in items]
+            raws = [field_of(item, "bytes") for item in items]
             probs = TokenProbs(values, sizes=tuple(map(_token_size, raws, names)))
     except (TypeError, ValueError, OverflowError):
         return None
@@ -63,10 +65,6 @@ def _token_size(raw: Any, name: Any) -> int:
     return len(name.encode("utf-8", "surrogatepass"))
 
 
-def _get_field(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
-
-
 FIELDS = ("reasoning_content", "reasoning", "thinking_blocks")
 """Fields of a reply's message that hold reasoning."""
 MOST_TOKENS = 10_000_000
@@ -76,9 +74,12 @@ _BLOCK_FIELDS = {"thinking": ("thinking", "signature"), "redacted_thinking": ("d
 
 
 def reasoning_of(message: Mapping[str, Any], usage: object) -> Reasoning | None:
-    """Return the reasoning in a reply's message and usage; None if there is none.
+    """Return the reasoning in a reply's message, with the token count of its usage; None if there
+    is none.
 
-    Invalid reasoning is dropped: the reply is paid for, and is usable without it.
+    Thinking blocks come before `reasoning_content`, and that before `reasoning`. A count alone
+    gives a Reasoning with empty text. Invalid reasoning is dropped: the reply is paid for, and is
+    usable without it.
     """
     blocks, tokens = _thinking_blocks(message.get("thinking_blocks")), reasoning_tokens(usage)
     thinking = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
@@ -91,8 +92,11 @@ def reasoning_of(message: Mapping[str, Any], usage: object) -> Reasoning | None:
 
 
 def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]:
-    """Return (reasoning, reply) of a text that begins with a thinking block, else (None, text). The
-    reasoning's `frame` holds the tags and blanks around it, so that the text can be restored."""
+    """Return (reasoning, rest) of a text that begins with a thinking block, else (None, the text).
+
+    `tokens` is put into the reasoning. Its `frame` holds the tags and blanks around it, so that the
+    text can be restored.
+    """
     span = first_block(content)
     if span is None:
         return None, content
@@ -103,11 +107,12 @@ def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning 
 
 
 def reasoning_tokens(usage: object) -> int | None:
-    """Return the reasoning tokens of a usage, a mapping or an object; None if it has none."""
-    details = _get_field(usage, "completion_tokens_details") or _get_field(
+    """Return the reasoning tokens in a call's usage, a dict or an object, from 1 to 10 million;
+    else None."""
+    details = field_of(usage, "completion_tokens_details") or field_of(
         usage, "output_tokens_details"
     )
-    tokens = safe_count(_get_field(details, "reasoning_tokens"))
+    tokens = safe_count(field_of(details, "reasoning_tokens"))
     return tokens if tokens and tokens <= MOST_TOKENS else None
 
 
@@ -154,8 +159,13 @@ _DECODER = json.JSONDecoder()
 def parse_tool_calls(
     text: str, names: Collection[str], key: str
 ) -> tuple[str, tuple[ToolCall, ...]]:
-    """Return (words, tool calls) of a reply's text; (text, ()) unless all calls are valid and name
-    one of `names`. Ids are nine characters, which all templates accept, derived from `key`."""
+    """Return (text around the calls, stripped; tool calls) of a reply in Hermes, Mistral or Llama
+    form.
+
+    Return (the text unchanged, ()) without calls, with too many, or if one is invalid or names none
+    of `names`. Ids have nine characters, which all templates accept, and follow from `key` and the
+    position.
+    """
     words, objects = _read_hermes(text)
     if not objects:
         words, objects = _read_mistral(text)
@@ -255,11 +265,13 @@ def completion_of(
     calls: object = None,
     probs: object = None,
 ) -> Completion:
-    """Return the completion of a reply. With `tags` a thinking block at the start of its text is
-    its reasoning, if no field holds any.
+    """Return the completion of a reply, its finish reason one of ours (`stop`, `length`, `filter`,
+    `other`).
 
-    Raises BrokenReply for an empty reply if another try may give text, FatalModelError (for this
-    conversation only) if the tokens went into reasoning or a filter refused; both carry the usage.
+    With `tags` a thinking block at the start of the text is its reasoning, if no field holds any.
+    Raise BrokenReply for malformed content or tool calls and for an empty reply, but
+    FatalModelError, which does not stop the run, for an empty one whose tokens went into reasoning
+    or that a filter refused; all carry the usage.
     """
     finish = FINISH.get(str(reason or "stop"), "other")
     prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
@@ -326,14 +338,14 @@ def _read_calls(ref: str, calls: object, usage: Usage) -> tuple[ToolCall, ...]:
 
 
 def _read_call(item: Any, index: int) -> ToolCall:
-    function = _get_field(item, "function")
-    arguments = _get_field(function, "arguments")
+    function = field_of(item, "function")
+    arguments = field_of(function, "arguments")
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments)
-    name = _get_field(function, "name")
+    name = field_of(function, "name")
     if not isinstance(name, str) or not isinstance(arguments, str | None):
         raise TypeError
-    mark = _get_field(item, "id")
+    mark = field_of(item, "id")
     mark = safe_text(mark)[:200] if isinstance(mark, str) and mark else f"call_{index}"
     return ToolCall(id=mark, name=safe_text(name), arguments=safe_text(arguments or "{}"))
 

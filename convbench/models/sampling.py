@@ -26,7 +26,7 @@ class UniformStream:
         self._drawn: list[float] = []
 
     def next_number(self) -> float:
-        """Return the next number; each token uses one."""
+        """Return the next uniform number in [0, 1) of the stream. It never ends."""
         if not self._drawn:
             self._drawn = self._rng.random(64)[::-1].tolist()
         return self._drawn.pop()
@@ -35,10 +35,11 @@ class UniformStream:
 def draw_tokens(
     logits: Any, samplings: Sequence[Sampling], uniforms: Sequence[float], top_k: int | None
 ) -> list[int]:
-    """Return one token id per row of logits [rows, vocabulary]; temperature 0 is greedy.
+    """Return one token id for each row of logits [rows, vocabulary]; temperature 0 takes the
+    likeliest.
 
-    The cumulative distribution is inverted at the row's uniform number, so that a row's token
-    depends on its own logits and stream only.
+    The cumulative distribution after temperature, `top_k` (None or 0: off) and the row's top_p is
+    inverted at the row's uniform number, so that a token depends on its own row only.
     """
     tokens: list[int] = logits.argmax(dim=-1).tolist()
     hot = [row for row, sampling in enumerate(samplings) if sampling.temperature > 0]
@@ -86,8 +87,12 @@ def log_probs(
     logits: Any, samplings: Sequence[Sampling], drawn: Sequence[int], top_k: int | None
 ) -> list[tuple[tuple[float, float], ...]]:
     """Return for each row ((log pi, log of its sampling probability),) if it requests logprobs,
-    else (). pi is the model's distribution at temperature 1; the sampling probability is that after
-    temperature, top_k and top_p, and 1 for a greedy token."""
+    else ().
+
+    Both are natural logarithms for the row's token in `drawn`. pi is the model's distribution at
+    temperature 1; the sampling probability is that after temperature, top_k and top_p, and 1 for a
+    greedy token.
+    """
     asking = [row for row, sampling in enumerate(samplings) if sampling.logprobs]
     if not asking:
         return [()] * len(samplings)
@@ -152,24 +157,25 @@ class Generation:
 
     @property
     def reply_ids(self) -> list[int]:
-        """Token ids of the reply, the end token included."""
+        """Return the token ids of the reply so far as a new list, the end token included."""
         return self.tokens[self.prompt :]
 
     @property
     def is_over(self) -> bool:
-        """True if no more tokens are to be drawn."""
+        """Return True if the model ended the reply, it has `limit` tokens, or its future was
+        cancelled."""
         return self.ended or len(self.tokens) - self.prompt >= self.limit or self.done.cancelled()
 
 
 def resolve_futures(futures: list[asyncio.Future[None]]) -> None:
-    """Set the result None of all pending futures; call it in the event loop."""
+    """Set the result None of each future that is not done; call it in the event loop."""
     for future in futures:
         if not future.done():
             future.set_result(None)
 
 
 def fail_futures(futures: list[asyncio.Future[None]], error: Exception) -> None:
-    """Set an error on all pending futures; call it in the event loop."""
+    """Set an error on each future that is not done; call it in the event loop."""
     for future in futures:
         if not future.done():
             future.set_exception(error)

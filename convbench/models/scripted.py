@@ -18,7 +18,10 @@ WORD = re.compile(r"\S+\s*")
 
 
 def open_scripted(name: str) -> ScriptedModel:
-    """Return the model `scripted:NAME`. Raises FatalModelError for an unknown name."""
+    """Return a new model `scripted:NAME`; the names are `policy` and `echo`.
+
+    Raise FatalModelError for any other name.
+    """
     if name not in _KINDS:
         known = ", ".join(f"scripted:{kind}" for kind in _KINDS)
         raise FatalModelError(f"scripted:{name}: found no such model; expected one of: {known}")
@@ -40,21 +43,22 @@ class ScriptedModel(Model):
     binds = True
 
     def bind(self, example: Mapping[str, Any]) -> ScriptedModel:
-        """Return this model bound to the example of one conversation, whose answer it may use."""
+        """Return a new model of the same kind, bound to the example of one conversation, whose
+        answer it may use."""
         return type(self)(example)
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: a scripted model costs nothing."""
-        return 0.0
-
     def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
-        """Return the complete reply."""
+        """Return the complete reply, not cut. This class raises NotImplementedError."""
         raise NotImplementedError
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply, a pure function of messages, sampling and key."""
+        """Return the reply, a pure function of messages, sampling and key, at 0 dollars.
+
+        It is cut after `max_tokens` words: then it ends with `length`, else with `stop`. Words
+        count as tokens.
+        """
         digest = hashlib.sha256(f"{sampling.seed}|{sampling.temperature}|{key}".encode()).digest()
         words = WORD.findall(self.write_reply(messages, random.Random(digest)))
         text = "".join(words[: sampling.max_tokens]).rstrip()
@@ -63,9 +67,6 @@ class ScriptedModel(Model):
         tokens = min(len(words), sampling.max_tokens)
         return Completion(text, finish, prompt, tokens, 0.0, self.ref)
 
-    async def aclose(self) -> None:
-        """Nothing to release."""
-
 
 class EchoModel(ScriptedModel):
     """Repeats the last message."""
@@ -73,7 +74,7 @@ class EchoModel(ScriptedModel):
     name = "echo"
 
     def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
-        """Return the last message's text."""
+        """Return the text of the last message, whoever wrote it."""
         return text_of(messages[-1]["content"])
 
 
@@ -87,7 +88,11 @@ class ScriptedPolicy(ScriptedModel):
     name = "policy"
 
     def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
-        """Return a turn that fits the last message."""
+        """Return a turn that fits the last message: a hint, a question, an opinion or a final
+        answer.
+
+        Some turns are careless on purpose: a guess, an unclosed tag, or an answer in no fixed form.
+        """
         request = text_of(messages[-1]["content"])
         options = _read_options(messages)
         if "clarification question" in request:

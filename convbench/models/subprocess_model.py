@@ -82,15 +82,16 @@ class SubprocessModel(Model):
         return self.ref if names is None else f"{self.ref} [{','.join(names) or 'cpu'}]"
 
     def check(self) -> None:
-        """Raise MissingDependency if the packages that load the weights are missing."""
+        """Raise MissingDependency if torch, transformers or, for an adapter, peft is not
+        installed."""
         self._local_model.check()
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: it runs on this machine."""
-        return 0.0
-
     async def start(self) -> None:
-        """Start the process and load the weights. Raises FatalModelError if that fails."""
+        """Start the process and load the weights, unless it runs; wait until it is ready.
+
+        Raise FatalModelError if it does not start or had broken for good before, MissingDependency
+        if a package is missing.
+        """
         async with self._starting:
             if self._broken is not None:
                 raise self._broken
@@ -115,15 +116,21 @@ class SubprocessModel(Model):
             raise
 
     def command_line(self) -> list[str]:
-        """Return the command line of the process."""
+        """Return the command line of the process: this interpreter, the worker's module, its
+        settings as JSON."""
         settings = {"ref": self.ref, **self.settings, "share": self.placement.share}
         return [sys.executable, "-m", MODULE, orjson.dumps(settings).decode()]
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply. Raises TransientModelError if the process broke down meanwhile; the
-        next try restarts it."""
+        """Return the reply, as LocalModel does in the process; start the process if it does not
+        run.
+
+        Raise TransientModelError if the process ended meanwhile (the next call restarts it),
+        FatalModelError if it had not answered since its start, reports that it broke, or refuses
+        the call.
+        """
         if self._process is None:
             await self.start()
         number = next(self._numbers)
@@ -147,13 +154,22 @@ class SubprocessModel(Model):
         self._lines.put(orjson.dumps(line, default=_dump_model) + b"\n")
 
     def on_exit(self, how: str) -> None:
-        """Handle the end of the process."""
+        """Fail the start and all pending calls because the process `how` (words such as `ended with
+        exit code 1`).
+
+        Called in the event loop. A process that had answered is noted as to be restarted; one that
+        had not makes the model unusable.
+        """
         self._report_exit(how)
         if self._exit is not None and not self._exit.done():
             self._exit.set_result(None)
 
     def on_line(self, line: dict[str, Any]) -> None:
-        """Handle a line of the process: ready, broken, or the result of a call."""
+        """Set the futures that a line of the process answers: ready, broken, or the result of a
+        call.
+
+        Called in the event loop. A result that nobody waits for is ignored.
+        """
         assert self._ready is not None
         if "ready" in line:
             self.resources = line["ready"]
@@ -202,7 +218,8 @@ class SubprocessModel(Model):
         return f": {telling[-1][-300:]}" if telling else ""
 
     async def aclose(self) -> None:
-        """End the process and wait until it is gone, which releases its memory."""
+        """End the process, killed after 10 s, and wait until it is gone; do nothing if it does not
+        run."""
         await self._end_process()
 
     async def _end_process(self) -> None:

@@ -63,14 +63,22 @@ class ToolsModel(Model):
     binds = True
 
     def bind(self, fields: Fields) -> ToolsModel:
-        """Return these tools bound to the example of one conversation."""
+        """Return a new model with the same tools and running servers, bound to the example of one
+        conversation.
+
+        `fields` maps each tool to the fields of the example that its function gets.
+        """
         tools = list(self._tools.values())
         return ToolsModel(
             tools, self._limits, functions=self._functions, fields=fields, running=self._running
         )
 
     async def start(self) -> None:
-        """Start the servers. Raises SpecError if a tool's parameters have changed."""
+        """Start the servers and list their tools; do nothing without servers.
+
+        Raise SpecError if a tool is missing or its parameters have changed, FatalModelError if a
+        server does not start.
+        """
         for name, server in self._running.items():
             known = {tool.name: tool for tool in self._tools.values() if tool.server == name}
             offered = {tool.name: tool for tool in await server.list_tools(tuple(known))}
@@ -81,15 +89,16 @@ class ToolsModel(Model):
                         "this run began; start a new run"
                     )
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: tools cost nothing."""
-        return 0.0
-
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the results of the last message's calls as JSON; all run at once. The result of a
-        failed call is an error."""
+        """Return the results of the last message's tool calls, as the text of a JSON list of
+        ToolResult, in order.
+
+        All calls run at once, each with a time limit; those beyond the limit of calls are not made.
+        The result of a failed call is an error in words. Without calls the list is empty. Raise
+        FatalModelError if a server cannot be started again. `sampling` and `key` are unused.
+        """
         calls = messages[-1].get("tool_calls", ())
         results = await asyncio.gather(*map(self._run_call, calls[: self._limits.calls]))
         many = f"error: more than {self._limits.calls} calls at once; this one was not made"
@@ -98,7 +107,7 @@ class ToolsModel(Model):
         return Completion(content, "rule", 0, 0, 0.0)
 
     async def aclose(self) -> None:
-        """End the servers."""
+        """End the servers, also those that models made by `bind` share."""
         for server in self._running.values():
             await server.aclose()
 
@@ -151,7 +160,8 @@ class ToolsModel(Model):
 
 
 def read_arguments(raw: str) -> dict[str, Any] | None:
-    """Return a call's arguments; None if they are not a JSON object."""
+    """Return a call's arguments as a dict, empty for empty text; None if they are not a JSON
+    object."""
     try:
         arguments = json.loads(raw or "{}")
     except (ValueError, RecursionError):
@@ -160,7 +170,8 @@ def read_arguments(raw: str) -> dict[str, Any] | None:
 
 
 def argument_fault(tool: Tool, arguments: dict[str, Any]) -> str:
-    """Return how arguments violate the tool's schema; empty if they do not."""
+    """Return one way in which arguments violate the tool's JSON schema, in words; empty if they do
+    not."""
     import jsonschema  # type: ignore[import-untyped]
 
     error = next(

@@ -76,17 +76,14 @@ class VLLMModel(Model):
 
     @property
     def structured(self) -> Structured:  # type: ignore[override]
-        """How it is made to reply by a JSON schema."""
+        """Return how it is made to reply by a JSON schema: `json_schema`, `tool` or `text`, which
+        means it is not."""
         return self._parameters.structured
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: it runs on this machine."""
-        return 0.0
-
     async def start(self) -> None:
-        """Start the server and wait until it is healthy.
+        """Start the server and wait, at most an hour, until it is healthy; do nothing if it runs.
 
-        Raises FatalModelError with the log's last lines if it ends, or takes too long.
+        Raise FatalModelError with the log's telling lines if it ends or takes too long.
         """
         async with self._starting:
             if self._model is None:
@@ -123,7 +120,12 @@ class VLLMModel(Model):
         return model
 
     def command_line(self, port: int) -> list[str]:
-        """Return the server's command line."""
+        """Return the server's command line; for a LoRA folder its base is the model and the folder
+        an adapter.
+
+        Arguments in CONVBENCH_VLLM_ARGS and of the placement come last. Raise FatalModelError for
+        an argument that convbench sets itself, RunError for a damaged adapter_config.json.
+        """
         model, lora = shipped_folder(self.name), _read_adapter(Path(self.name))
         command = [str(self.python), "-m", MODULE, "--host", "127.0.0.1", "--port", str(port)]
         if lora is not None:
@@ -141,7 +143,11 @@ class VLLMModel(Model):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the server's reply. Raises FatalModelError with its log if the server has died."""
+        """Return the server's reply; start the server if it does not run.
+
+        Raise FatalModelError with its log's telling lines if it has died, else what the call of an
+        OpenAI-compatible server raises.
+        """
         if self._model is None:
             await self.start()
         assert self._model is not None
@@ -150,7 +156,8 @@ class VLLMModel(Model):
         return await self._model.complete(messages, sampling, key=key)
 
     async def aclose(self) -> None:
-        """Stop the server and all its processes."""
+        """Stop the server with all its processes and wait until it is gone; do nothing if it does
+        not run."""
         model, self._model = self._model, None
         if model is not None:
             await model.aclose()
@@ -188,9 +195,10 @@ class VLLMModel(Model):
 
 
 def find_interpreter(python: str | Path | None = None) -> Path:
-    """Return the interpreter that has vLLM: the argument, CONVBENCH_VLLM_PYTHON, or our own.
+    """Return the path of the interpreter that has vLLM: `python`, else CONVBENCH_VLLM_PYTHON, else
+    our own.
 
-    Raises FatalModelError if it has no vLLM.
+    The first one that is named counts. Raise FatalModelError if it does not exist or has no vLLM.
     """
     named = python or os.environ.get(PYTHON)
     if named is None:
@@ -211,7 +219,8 @@ def find_interpreter(python: str | Path | None = None) -> Path:
 
 
 def can_run(python: str | Path | None = None) -> bool:
-    """Return True if vLLM can run here: an interpreter has it, and it was named or a GPU exists."""
+    """Return True if an interpreter has vLLM, and it was named or the machine has a GPU device
+    file."""
     try:
         find_interpreter(python)
     except FatalModelError:
@@ -221,8 +230,12 @@ def can_run(python: str | Path | None = None) -> bool:
 
 
 def placed_arguments(placement: Placement) -> list[str]:
-    """Return a server's arguments for its placement: tensor parallelism over its devices, its share
-    of their memory, and the user's own arguments. Raises FatalModelError for one that is ours."""
+    """Return a server's arguments for its placement; empty if it sets nothing.
+
+    They are the tensor parallelism over more than one device, the share of their memory, and the
+    user's own arguments without `port` and those that are None or False. Raise FatalModelError for
+    one that is malformed or that convbench sets itself.
+    """
     arguments: list[str] = []
     if placement.names is not None and len(placement.names) > 1:
         arguments += ["--tensor-parallel-size", str(len(placement.names))]
@@ -270,7 +283,7 @@ def _read_adapter(folder: Path) -> tuple[str, int] | None:
 
 
 def free_port() -> int:
-    """Return a free port of this machine."""
+    """Return a TCP port of 127.0.0.1 that is free now; it is not reserved."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -32,11 +32,11 @@ class PackedLinear(torch.nn.Module):  # type: ignore[misc]
 
 
 def pack_linear_layers(model: Any) -> None:
-    """Replace the model's float32 linear layers by oneDNN layers, in place; do nothing if torch has
-    no oneDNN.
+    """Replace the model's float32 linear layers by oneDNN layers, in place; do nothing without
+    oneDNN.
 
-    The other weights are copied out of the mapped file of weights, so that its pages, most of which
-    were copied into oneDNN's order, need not stay in memory as well.
+    The other weights are copied out of the mapped file, so that its pages, most of which were
+    copied into oneDNN's order, need not stay in memory as well.
     """
     if not torch.backends.mkldnn.is_available():
         return
@@ -56,8 +56,11 @@ all the more on a machine that has other work (5 times the CPU time on two busy 
 
 
 def load_tokenizer(path: str) -> Any:
-    """Return the tokenizer of a folder, else of its base. Raises ValueError without a chat
-    template."""
+    """Return the tokenizer of a folder or Hub id; of its base model if it is an adapter without
+    one.
+
+    Raise ValueError if it has no chat template, OSError if there is none.
+    """
     base = adapter_base(path)
     own = base is None or (Path(path) / "tokenizer_config.json").is_file()
     tokenizer = AutoTokenizer.from_pretrained(path if own else base)
@@ -67,8 +70,13 @@ def load_tokenizer(path: str) -> Any:
 
 
 def load_model(path: str, device: str | None = None, *, trains: bool = False) -> Any:
-    """Return the model on CUDA (bfloat16) if available, else on the CPU (float32). With `trains`
-    its layers stay differentiable."""
+    """Return the model in evaluation mode: on CUDA (bfloat16) if available, else on the CPU
+    (float32).
+
+    `device` chooses. An adapter is merged into its base. On the CPU a model below 20 million
+    weights sets torch to one thread; a larger one gets oneDNN layers, which have no gradients,
+    unless `trains`. Raise MissingDependency for an adapter without peft.
+    """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     base = adapter_base(path)

@@ -25,8 +25,11 @@ ENDS = 1 << 20
 
 
 def weights_fingerprint(folder: Path) -> str | None:
-    """Return 16 hex digits that identify a local model by the size and both ends of each file; None
-    if the folder is missing."""
+    """Return 16 hex digits that identify the weights in a folder; None if the folder is missing.
+
+    They cover name, size and the first and last MiB of each .json, .safetensors, .jinja and .model
+    file. A folder without such files has a fingerprint too.
+    """
     if not folder.is_dir():
         return None
     digest = hashlib.sha256()
@@ -52,8 +55,12 @@ SHOWN = 8
 
 
 def shipped_folder(path: str) -> str:
-    """Return the folder of weights that a name or path stands for: shipped, fetched (`packaged`),
-    or converted from a GGUF file; else the path unchanged."""
+    """Return the folder of weights that a name or path stands for, as text.
+
+    That is a shipped policy's, a fetched model's, or the one converted from a GGUF file, which is
+    converted now if necessary. Anything else, a known model that is not fetched included, is
+    returned unchanged.
+    """
     if path in KNOWN and not Path(path).exists():
         return str(model_folder(path)) if is_fetched(path) else path
     if is_gguf(path):
@@ -64,7 +71,12 @@ def shipped_folder(path: str) -> str:
 
 
 def resolve_path(path: str) -> str:
-    """Return the folder or Hub id that a local reference names. Raises FatalModelError."""
+    """Return the folder with a config.json or adapter_config.json, or the Hub id, that a reference
+    names.
+
+    The reference is that of `local:` without the prefix. A Hub id is not looked up. Raise
+    FatalModelError if it is neither, or a known model that is not fetched.
+    """
     path = shipped_folder(path)
     folder = Path(path).expanduser()
     if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
@@ -80,13 +92,19 @@ def resolve_path(path: str) -> str:
 
 
 def folder_of(policy: str) -> Path:
-    """Return the folder that a policy's reference names: `local:DIR`, `vllm:DIR` or `DIR`."""
+    """Return the path in a policy's reference: `local:DIR`, `vllm:DIR` or `DIR`.
+
+    It may not exist; `~` and shipped names are not resolved.
+    """
     return Path(policy.removeprefix("local:").removeprefix("vllm:"))
 
 
 def without_latest(ref: str) -> str:
-    """Return a reference or a path with the link `latest` replaced by its current target: a record
-    must name the same weights after the link has changed."""
+    """Return a reference or path with the link `latest` replaced by its current target; else
+    unchanged.
+
+    A record must name the same weights after the link has changed.
+    """
     scheme, colon, path = ref.rpartition(":")
     parts = Path(path).parts
     for end in range(1, len(parts) + 1):
@@ -98,7 +116,10 @@ def without_latest(ref: str) -> str:
 
 
 def sibling_hint(path: str) -> str:
-    """Return a hint that lists the folders of weights next to a missing path; empty if none."""
+    """Return `; in FOLDER there is: A, B` with at most 8 folders of weights next to a missing path.
+
+    The text is empty if there are none.
+    """
     folder = Path(path).expanduser().parent
     files = [*folder.glob("*/config.json"), *folder.glob("*/adapter_config.json")]
     names = sorted({file.parent.name for file in files})[:SHOWN]
@@ -106,7 +127,10 @@ def sibling_hint(path: str) -> str:
 
 
 def adapter_base(folder: str) -> str | None:
-    """Return the base model of a LoRA folder; None for any other folder."""
+    """Return the base model (path or Hub id) that a LoRA folder names; None for any other folder.
+
+    Raise RunError if its adapter_config.json is damaged or names none.
+    """
     path = Path(folder) / "adapter_config.json"
     if not path.is_file():
         return None
@@ -114,8 +138,12 @@ def adapter_base(folder: str) -> str | None:
 
 
 def resolve_reference(model: str) -> str | None:
-    """Return the path or Hub id of a reference that says where the weights are (`local:PATH`,
-    `vllm:ID`, or a shipped name); None for any other reference."""
+    """Return the path or Hub id in `local:PATH` or `vllm:ID`, shipped names resolved to their
+    folders.
+
+    Return None for any other reference. A `local:` path without weights is returned as it is: it is
+    checked later, with an error message about training.
+    """
     scheme, _, rest = model.partition(":")
     if scheme == "vllm":
         return shipped_folder(rest)
@@ -128,15 +156,21 @@ def resolve_reference(model: str) -> str | None:
 
 
 def weights_place(model: str, weights: str | None) -> str | None:
-    """Return the path or Hub id of a model's weights: `weights` of a served name, else that of its
-    reference; None if unknown."""
+    """Return the path or Hub id of a model's weights: that of `weights` if it is given, else of
+    `model`.
+
+    Return None if `weights` is not given and the reference does not say where they are.
+    """
     return (resolve_reference(weights) or weights) if weights else resolve_reference(model)
 
 
 def own_sampling(location: str | None, *, fetch: bool = False) -> dict[str, float]:
-    """Return how the weights' generation_config.json restricts sampling: `top_p` other than 1, and
-    `top_k` other than 0 and transformers' default of 50, which we ignore. With `fetch` the file is
-    also looked up on the Hub."""
+    """Return the restrictions of sampling in the weights' generation_config.json: `top_p`, `top_k`
+    or both.
+
+    A `top_p` of 1 and a `top_k` of 0 or 50, transformers' default, are left out. The dict is empty
+    without such a file. With `fetch` the file is also looked up on the Hub.
+    """
     file = find_file(location, "generation_config.json", fetch=fetch) if location else None
     config = read_object(file) if file else {}
     free: dict[str, tuple[float, ...]] = {"top_p": (1,), "top_k": (0, 50)}
@@ -148,18 +182,20 @@ def own_sampling(location: str | None, *, fetch: bool = False) -> dict[str, floa
 
 
 def policy_weights(manifest: RunManifest) -> str:
-    """Return where the weights of a run's policy are.
+    """Return where the weights of a run's policy are, unresolved.
 
-    That is the `weights` that the cast records (a path or Hub id), else its model reference,
-    unresolved: `local:PATH`, or `vllm:ID` of a shipped model. Raises TrainError for any other
-    model.
+    That is the `weights` that the cast records (a path or Hub id), else its model reference, which
+    must be `local:PATH` or `vllm:ID`. Raise TrainError for any other model.
     """
     return member_weights(manifest.cast[manifest.protocol.policy], f"run {manifest.id}")
 
 
 def member_weights(member: ModelConfig, who: str) -> str:
-    """Return the location of a policy's weights: a path, a Hub id or a reference. Raises
-    TrainError, with `who` in its message, if it is unknown."""
+    """Return where a policy's weights are: its recorded `weights`, else its reference, unresolved.
+
+    The reference must be `local:PATH` or `vllm:ID`. Raise TrainError, whose message begins with
+    `who`, for any other.
+    """
     if member.weights:
         return member.weights
     if resolve_reference(member.model) is not None:
@@ -171,7 +207,8 @@ def member_weights(member: ModelConfig, who: str) -> str:
 
 
 def names_weights(manifest: RunManifest) -> bool:
-    """Return True if the run says where the weights of its policy lie."""
+    """Return True if the run records where the weights of its policy are; they may no longer be
+    there."""
     try:
         policy_weights(manifest)
     except TrainError:
@@ -180,7 +217,10 @@ def names_weights(manifest: RunManifest) -> bool:
 
 
 def check_model(model: str) -> None:
-    """Raise TrainError for a model that is missing or has no chat template; torch is not loaded."""
+    """Raise TrainError if a model has no config.json or no chat template; else return None.
+
+    `model` is a folder or a Hub id, looked up in the cache and on the Hub. torch is not loaded.
+    """
     if find_file(model, "config.json") is None:
         raise TrainError(
             f"model {model!r}: found no config.json; expected a folder with a model, or the id of "
@@ -197,8 +237,12 @@ def check_model(model: str) -> None:
 
 
 def find_file(model: str, name: str, *, fetch: bool = True) -> Path | None:
-    """Return the path of a model's file, from its folder, the Hub's cache or, with `fetch`, the
-    Hub; None if there is no such file."""
+    """Return the path of a model's file, in its folder if that exists, else in the Hub's cache or
+    fetched.
+
+    Return None if there is no such file, if the Hub cannot be reached, or without `fetch` if it is
+    not in the cache.
+    """
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder / name if (folder / name).is_file() else None
@@ -218,8 +262,11 @@ def find_file(model: str, name: str, *, fetch: bool = True) -> Path | None:
 
 
 def content_hash(model: str) -> str | None:
-    """Return what identifies the model's weights: their fingerprint, or the commit of a Hub id;
-    None if the model is unavailable."""
+    """Return a folder's fingerprint (16 hex digits), or the commit of a Hub id, fetched if
+    necessary.
+
+    Return None if the model is unavailable.
+    """
     folder = Path(model).expanduser()
     if folder.is_dir():
         return weights_fingerprint(folder)
@@ -228,7 +275,11 @@ def content_hash(model: str) -> str | None:
 
 
 def max_positions(model: str) -> int | None:
-    """Return the number of positions in the model's config.json; None if it does not say."""
+    """Return `max_position_embeddings` of the model's config.json, fetched from the Hub if
+    necessary.
+
+    Return None if there is no such file or it does not say.
+    """
     file = find_file(model, "config.json")
     config = read_object(Path(file)) if file else {}
     inner = config.get("text_config", config)
@@ -256,7 +307,8 @@ class ModelShape:
 
     @property
     def weight_count(self) -> int:
-        """The number of weights, without norms."""
+        """Return the number of weights in embeddings, head, attention and feed-forward, without
+        norms and biases."""
         attention = 2 * self.hidden * (self.queries + self.keys)
         embeddings = self.words * self.hidden * (1 if self.tied else 2)
         return embeddings + self.layers * (attention + 3 * self.hidden * self.wide)
@@ -264,8 +316,12 @@ class ModelShape:
 
 @lru_cache
 def shape_of(model: str) -> ModelShape | None:
-    """Return the dimensions of a model, given by path, Hub id or a reference to either; None if its
-    configuration is unavailable or of an unknown form."""
+    """Return the dimensions of a model given by path, Hub id or a reference to either.
+
+    Missing sizes are assumed: as many key heads as heads, a feed-forward of four times the width.
+    Return None if its config.json is unavailable or lacks width, layers, vocabulary or heads. The
+    result is kept for the process.
+    """
     file = find_file(resolve_reference(model) or model, "config.json")
     config = read_object(Path(file)) if file else {}
     inner = config.get("text_config")

@@ -37,7 +37,11 @@ class Worker:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     async def serve_calls(self) -> None:
-        """Load the model, report that it is ready, and answer calls until stdin ends."""
+        """Load the model, report that it is ready, and answer calls until stdin ends, which ends
+        the process.
+
+        If the model does not load, report that and return.
+        """
         lines = asyncio.StreamReader(limit=LINE)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, lines), sys.stdin)
@@ -78,7 +82,8 @@ class Worker:
             self._tasks.pop(number, None)
 
     def write_line(self, **line: Any) -> None:
-        """Write a line to the parent; exit if the parent is gone."""
+        """Write the arguments as one line of JSON to the parent; end the process if the parent is
+        gone."""
         try:
             self._out.write(orjson.dumps(line) + b"\n")
             self._out.flush()
@@ -94,7 +99,8 @@ def _read_message(message: dict[str, Any]) -> Message:
 
 
 def main() -> None:
-    """Run the worker process; does not return."""
+    """Serve calls with the settings in the first argument, then end the process: this does not
+    return."""
     out = serve_parent()
     asyncio.run(Worker(orjson.loads(sys.argv[1]), out).serve_calls())
     os._exit(1)

@@ -15,9 +15,11 @@ LONGEST = 120
 
 
 def check_address(url: str, said_by: str) -> None:
-    """Check that a URL is an HTTP address. `said_by` names the option, variable or file it is from.
+    """Raise FatalModelError unless a URL is a printable http(s) address with a host; else return
+    None.
 
-    Raises FatalModelError, whose message repeats neither user name nor query.
+    `said_by` names the option, variable or file that it is from. The message repeats neither user
+    name, password nor query.
     """
     try:
         parts = urlsplit(url)
@@ -37,7 +39,10 @@ class Redirected(FatalModelError):
 
 
 def redirect_error(what: str, url: str, location: str) -> Redirected:
-    """Return the error for a reply that redirects to `location`, whose query is not repeated."""
+    """Return, without raising it, the error for a reply that redirects to `location`.
+
+    Its message begins with `what` and names scheme, host and port of both addresses only.
+    """
     return Redirected(
         f"{what}: {printable_origin(url)} redirects to {printable_origin(location, url)}, and no "
         "redirect is "
@@ -46,7 +51,11 @@ def redirect_error(what: str, url: str, location: str) -> Redirected:
 
 
 def printable_origin(url: str, base: str = "") -> str:
-    """Return scheme, host and port of an address on one line, at most 120 characters."""
+    """Return `SCHEME://HOST[:PORT]` of an address, resolved against `base`, at most 120 characters.
+
+    Spaces and unprintable characters become `?`. An address that cannot be parsed gives `an invalid
+    address`.
+    """
     try:
         parts = urlsplit(urljoin(base, url))
         port = f":{parts.port}" if parts.port else ""
@@ -77,7 +86,11 @@ class BadBody(FatalModelError):
 
 
 class BoundedBody:
-    """Collects one body. `feed` raises BadBody at the limit; the bytes within it stay readable."""
+    """Collects and decompresses one body of at most `limit` bytes that arrives within `seconds`.
+
+    Raise BadBody for an encoding other than gzip, deflate and none. `feed` raises BadBody at a
+    limit; the bytes collected before stay readable.
+    """
 
     def __init__(
         self, encoding: str | None, limit: int = REPLY_BYTES, seconds: float = BODY_S
@@ -96,7 +109,11 @@ class BoundedBody:
         self._inflate = zlib.decompressobj(self._wbits) if self._wbits else None
 
     def feed(self, data: bytes) -> None:
-        """Add the next bytes as they came over the wire. Raises BadBody."""
+        """Add the next bytes as they came over the wire, decompressed.
+
+        Raise BadBody if the body is now longer than its limit, took too long, or is not validly
+        compressed.
+        """
         if time.monotonic() > self._until:
             raise BadBody(f"the reply is not complete {self._seconds:g} s after it began")
         if self._inflate is None:
@@ -111,7 +128,8 @@ class BoundedBody:
             data = self._inflate.unconsumed_tail or self._next_member()
 
     def collected_bytes(self) -> bytes:
-        """Return the decompressed bytes collected so far."""
+        """Return the decompressed bytes collected so far, at most the limit; empty before the
+        first."""
         return bytes(self._content)
 
     def _bytes_left(self) -> int:
@@ -128,7 +146,7 @@ class BoundedBody:
 
         Raises BadBody if the body is not such a `deflate`."""
         if self._named != "deflate" or self._content or self._wbits < 0:
-            raise BadBody(f"the reply is no valid {self._named}") from None
+            raise BadBody(f"the reply is not valid {self._named}") from None
         self._wbits = -15
         self._inflate = zlib.decompressobj(self._wbits)
         return data
@@ -143,7 +161,8 @@ class BoundedBody:
 
 
 def size_text(number: int) -> str:
-    """Return a number of bytes as text, such as `8 MiB`."""
+    """Return a number of bytes as text: `8 MiB` or `16 KiB` if it is a whole number of them, else
+    `100 bytes`."""
     if number % (1 << 20) == 0:
         return f"{number >> 20} MiB"
     return f"{number >> 10} KiB" if number % 1024 == 0 else f"{number} bytes"

@@ -56,9 +56,12 @@ _SEEN: ContextVar[GuardedResponse | None] = ContextVar("convbench_seen", default
 
 @contextmanager
 def guard_httpx(what: str, limit: int = REPLY_BYTES) -> Iterator[GuardedResponse]:
-    """Guard every httpx request made inside; yield the record of the responses.
+    """Guard every httpx request made inside; yield the record of the last response.
 
-    A refused response raises inside the library that sent the request; `refused` holds the error.
+    No redirect is followed, bodies are bounded by `limit` bytes, and JSON is sanitised before the
+    library sees it. A refused response raises Redirected or BadBody inside the library that sent
+    the request; the record's `refused` holds that error. A longer body of an error status is cut
+    short instead.
     """
     _wrap_send()
     record = GuardedResponse(what, limit)
@@ -144,7 +147,11 @@ def _buffer_tidied(
 
 
 def buffer_response(response: httpx.Response, content: bytes) -> httpx.Response:
-    """Return a closed copy of the response with this uncompressed content in memory."""
+    """Return a new response with this uncompressed content in memory.
+
+    Status, other headers, request and elapsed time are those of `response`, which is not changed or
+    closed.
+    """
     import httpx
 
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in CODING]

@@ -27,11 +27,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def loads(raw: bytes) -> Any:
-    """Return the JSON value.
+    """Return the JSON value: strict JSON as it is, anything else as Python's lenient parser reads
+    it.
 
-    Strict JSON is parsed as is. Otherwise Python's lenient parser is used: lone surrogates and
-    bytes that are not UTF-8 become U+FFFD, and NaN, infinite and oversized numbers become None, so
-    that a reply that was paid for can be stored. Raises ValueError if the bytes are not JSON.
+    In the second case lone surrogates and bytes that are not UTF-8 become U+FFFD, and NaN, infinite
+    numbers and integers beyond 2**53 become None, so that a reply that was paid for can be stored.
+    Raise ValueError if the bytes are not JSON even so, or are nested too deeply.
     """
     try:
         return orjson.loads(raw)
@@ -65,7 +66,10 @@ def safe_text(value: str) -> str:
 
 
 def safe_count(value: object) -> int | None:
-    """Return a token count, given as any kind of number or numeric text; None if it is invalid."""
+    """Return a token count from 0 to 2**53, given as an integer, a float (rounded) or numeric text.
+
+    Return None for None, bools, negative, infinite or larger numbers and anything else.
+    """
     if value is None or type(value) is int:  # most, and the first would raise below
         return value if value is not None and 0 <= value <= MOST else None
     try:
@@ -76,16 +80,20 @@ def safe_count(value: object) -> int | None:
 
 
 def safe_dollars(value: object) -> float | None:
-    """Return a finite, non-negative amount of dollars; None for any other value."""
+    """Return a finite, non-negative int or float as a float of dollars.
+
+    Return None for any other value, bools and numeric text included.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value < math.inf else None
 
 
 def tidy_usage(body: Any) -> bool:
-    """Make the counts in a reply integers, in place; return True if anything changed.
+    """Make the token counts in a reply integers, in place; return True if anything changed.
 
-    Invalid counts are removed, and a usage that is not an object becomes an empty one.
+    Counts that are no number from 0 to 2**53 are removed, and a usage field that is not an object
+    becomes an empty one. A value that is not an object is left alone: False.
     """
     if not isinstance(body, dict):
         return False
@@ -126,7 +134,11 @@ def _is_valid_count(key: str, value: object) -> bool:
 
 
 def token_counts(body: Any) -> tuple[int | None, int | None]:
-    """Return (prompt tokens, reply tokens) of a tidied reply, under any provider's names."""
+    """Return (prompt tokens, reply tokens) of a reply tidied by `tidy_usage`, whatever the provider
+    names them.
+
+    Each is None if the reply does not say. A body that is not an object gives (None, None).
+    """
     merged = dict(_iter_counts(body, ("", *USAGE)))
     prompt = next((merged[key] for key in PROMPT if key in merged), None)
     return prompt, next((merged[key] for key in REPLY if key in merged), None)

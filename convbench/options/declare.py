@@ -83,15 +83,23 @@ class FlatOption:
 
 
 def option_word(option: FlatOption) -> str:
-    """Return the word of an option on the command line, without dashes: `api-base`."""
+    """Return the word of an option's flag without dashes: `api-base`; of `--private/--public` the
+    first.
+
+    Without a flag of its own it is the field's name with dashes.
+    """
     return (option.opt.flag or "").partition("/")[0].removeprefix("--") or option.name.replace(
         "_", "-"
     )
 
 
 def flat_options(options: type[Any]) -> list[FlatOption]:
-    """Return the options of a class in the order of declaration, groups in their place; those in
-    ORDER of the class come first."""
+    """Return the options of a class, those in its ORDER first and in its order, the others as
+    declared.
+
+    Options of its groups (fields that are dataclasses) are included in their place; fields without
+    an `Opt` are not.
+    """
     declared = list(_iter_options(options, None))
     first: tuple[str, ...] = getattr(options, "ORDER", ())
     rank = {name: number for number, name in enumerate(first)}
@@ -112,7 +120,11 @@ def _iter_options(options: type[Any], group: str | None) -> Iterator[FlatOption]
 
 
 def from_flat(options: type[T], values: Mapping[str, Any]) -> T:
-    """Return an options object from values by field; missing ones get their defaults."""
+    """Return an options object from values by field name, those of groups included; missing ones
+    get defaults.
+
+    Names of no option are ignored. Raises TypeError if a required option is missing.
+    """
     own: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}
     for option in flat_options(options):
@@ -126,8 +138,11 @@ def from_flat(options: type[T], values: Mapping[str, Any]) -> T:
 
 
 def as_words(options: Any) -> list[str]:
-    """Return the words of the command line for an options object: arguments, then flags, without
-    values that are defaults."""
+    """Return the words of the command line for an options object: arguments, then `--flag=value`.
+
+    The command's own name is not included. Values that are None, empty or the default are left out;
+    a tuple gives a word for each value, True a bare `--flag`.
+    """
     arguments: list[str] = []
     flags: list[str] = []
     for option in flat_options(type(options)):

@@ -101,7 +101,7 @@ SEEDS = (-(2**63), 2**63 - 1)
 
 
 def run_paths(value: Any) -> tuple[Path, ...]:
-    """Return a tuple of folders for one path, several, or None."""
+    """Return a tuple of paths for one path, several, or None, which gives an empty tuple."""
     if isinstance(value, tuple | list):
         return tuple(Path(path) for path in value)
     return () if value is None else (Path(value),)
@@ -152,7 +152,10 @@ class FailureLimit:
 
     @classmethod
     def parse_limit(cls, text: str | int) -> FailureLimit:
-        """Return the limit for `N` or `P%`. Raises ValueError for anything else."""
+        """Return the limit for `N`, a count from 1, or for `P%`, a share above 0% and up to 100%.
+
+        A share is stored as a fraction: `5%` is 0.05. Raises ValueError for anything else.
+        """
         number, percent, rest = str(text).strip().partition("%")
         try:
             value = float(number) if percent else int(number)
@@ -165,7 +168,11 @@ class FailureLimit:
         return cls(share=value / 100) if percent else cls(count=int(value))
 
     def is_reached(self, failed: int, tried: int) -> bool:
-        """Return True if this many failures of this many attempts reach the limit."""
+        """Return True if this many failures of this many attempts reach the limit, equality
+        included.
+
+        A share is never reached without a failure.
+        """
         if self.count is not None:
             return failed >= self.count
         return failed > 0 and failed >= (self.share or 0) * tried
@@ -189,7 +196,8 @@ def parse_devices(pairs: Sequence[str]) -> Devices:
 
 
 def devices_as_pairs(devices: Devices) -> tuple[str, ...]:
-    """Return devices as `--devices` pairs, without defaults."""
+    """Return devices as `--devices` pairs, one `KEY=JSON` for each field that is not at its
+    default."""
     values = devices.model_dump(mode="json", exclude_defaults=True)
     return tuple(f"{key}={json.dumps(value)}" for key, value in values.items())
 
@@ -220,7 +228,7 @@ class CallOptions:
     concurrency: Annotated[
         int | None,
         Opt(
-            "Most calls in flight (32); lowered when a provider refuses that many.",
+            "Maximum number of calls in flight (32); lowered when a provider refuses that many.",
             least=1,
             most=MOST_CALLS,
             panel=MODELS,
@@ -354,17 +362,20 @@ class CallOptions:
                 check_address(address, "--api-base")
 
     def is_failure(self, failed: int, tried: int) -> bool:
-        """Return True if this many failures of this many attempts make a command fail."""
+        """Return True if this many failures of this many attempts reach `fail_on`, so that a
+        command fails."""
         return FailureLimit.parse_limit(self.fail_on).is_reached(failed, tried)
 
     def with_ledger(self) -> CallOptions:
-        """Return a copy with one ledger for all runs and stages of a command."""
+        """Return a copy with one ledger for all runs and stages of a command; a present one is
+        kept."""
         from convbench.engine.budget import Budget
 
         return replace(self, ledger=self.ledger or Budget())
 
     def with_specs(self, folders: tuple[Path, ...]) -> CallOptions:
-        """Return a copy with the folders of `--specs`, which may hold a `models.yaml`."""
+        """Return a copy whose folders of `models.yaml` are these, in place of earlier ones; itself
+        if there are none."""
         return replace(self, specs=folders) if folders else self
 
     def with_user_models(self, *models: str) -> CallOptions:
@@ -420,7 +431,7 @@ class RunSettings:
         ),
     ] = None
     max_tokens: Annotated[
-        int | None, Opt("Most tokens of one reply (512).", least=1, most=10_000_000)
+        int | None, Opt("Maximum number of tokens of a reply (512).", least=1, most=10_000_000)
     ] = None
     top_p: Annotated[
         float | None,

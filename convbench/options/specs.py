@@ -25,12 +25,16 @@ class SpecSets:
     by_kind: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def for_kind(self, kind: str) -> dict[str, Any]:
-        """Return the values for one kind of spec by dotted key."""
+        """Return the values for one kind of spec by dotted key, empty if there are none."""
         return self.by_kind.get(kind, {})
 
 
 def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> SpecSets:
-    """Return `kind.key=value` pairs by kind. Raises UsageError for another kind."""
+    """Return the values of `kind.key=value` pairs by kind, each kind of `kinds` with a dict that
+    may be empty.
+
+    Raises UsageError for another kind, SpecError for a pair without a key.
+    """
     out: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
     for key, value in catalog.parse_sets(pairs).items():
         kind, dot, rest = key.partition(".")
@@ -42,12 +46,15 @@ def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> SpecSets:
 
 
 def as_sets(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return values as `--set` pairs, written as JSON, which is YAML too."""
+    """Return values as `--set` pairs, `KEY=JSON` in the same order; JSON is YAML too."""
     return tuple(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
 def load_plugins(options: SpecOptions) -> None:
-    """Load each plugin file once."""
+    """Load each plugin file, unless it is loaded already.
+
+    Raises SpecError for one that cannot be loaded.
+    """
     for path in options.plugins:
         catalog.load_plugin(path)
 
@@ -67,7 +74,11 @@ def load_protocol(name: str, options: SpecOptions, sets: SpecSets) -> ProtocolSp
 
 
 def with_sets(spec: S, kind: str, sets: SpecSets) -> S:
-    """Return a loaded spec with the `--set` values of its kind applied. Raises SpecError."""
+    """Return a loaded spec with the `--set` values of its kind applied and checked; without any,
+    the same spec.
+
+    Raises SpecError for a key or value that the spec does not allow.
+    """
     if not sets.for_kind(kind):
         return spec
     value = spec.model_dump(mode="json")
@@ -77,7 +88,8 @@ def with_sets(spec: S, kind: str, sets: SpecSets) -> S:
 
 
 def with_count(task: TaskSpec, count: int | Literal["all"] | None) -> TaskSpec:
-    """Return the task with this number of questions to draw; None leaves its own number."""
+    """Return a copy of the task with this number of questions to draw; None returns the task
+    unchanged."""
     if count is None:
         return task
     return task.model_copy(update={"sample": task.sample.model_copy(update={"count": count})})

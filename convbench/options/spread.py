@@ -60,7 +60,7 @@ class ShardOptions:
     rate: Annotated[
         float | None,
         Opt(
-            "Most calls a second to one endpoint, of all shards together.",
+            "Maximum calls a second to one endpoint, over all shards.",
             metavar="N",
             least=0.001,
             most=MOST_RATE,
@@ -70,7 +70,7 @@ class ShardOptions:
 
     @property
     def is_requested(self) -> bool:
-        """Return True if the user asked for shards."""
+        """Return True if `shards` or `on` is set; the other options alone do not ask for shards."""
         return self.shards is not None or self.on is not None
 
 
@@ -95,7 +95,10 @@ def shard_index(typed: str) -> tuple[int, int]:
 
 
 def with_pace(calls: CallOptions, rate: float | None) -> CallOptions:
-    """Return call options with a limit of calls a second, unless they have one."""
+    """Return a copy of call options with a limit of `rate` calls a second.
+
+    They are returned unchanged if `rate` is None or they have a limit.
+    """
     if rate is None or calls.pace is not None:
         return calls
     from convbench.engine.limiter import RatePacer
@@ -104,11 +107,16 @@ def with_pace(calls: CallOptions, rate: float | None) -> CallOptions:
 
 
 def parse_addresses(text: str | None) -> tuple[str, ...]:
-    """Return the addresses in a value of `--api-base`, which are separated by commas."""
+    """Return the addresses in a value of `--api-base`, which are separated by commas; none for
+    None."""
     return tuple(address for address in (text or "").split(",") if address)
 
 
 def first_address(calls: CallOptions) -> CallOptions:
-    """Return call options with the first of several addresses, for work in one process."""
+    """Return a copy of call options with only the first of several addresses, for work in one
+    process.
+
+    With one address or none they are returned unchanged.
+    """
     many = parse_addresses(calls.api_base)
     return replace(calls, api_base=many[0]) if len(many) > 1 else calls

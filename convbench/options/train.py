@@ -110,7 +110,8 @@ class TrainOptions(MultiRunMixin):
 
     @property
     def nodes_target(self) -> str | None:
-        """Return where several machines are started, or None if they are not."""
+        """Return the value of `--on` if `--nodes` is given, else None: machines are then not
+        started from here."""
         return self.spread.on if self.nodes is not None else None
 
 

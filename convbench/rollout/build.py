@@ -152,7 +152,7 @@ class BuildJobs(RecordedJobs[Rollout, Conversation]):
         return conversation.model_copy(update={"flags": tuple(dict.fromkeys(flags))})
 
     def failed_result(self, job: Rollout, error: Exception) -> Conversation:
-        """Return the record of a failed attempt: a conversation with `failure` and without turns."""
+        """Return the record of a failed attempt, with `failure` and without turns."""
         return failed_conversation(job, self._run.manifest, error)
 
     def owns(self, key: str) -> bool:
@@ -161,7 +161,7 @@ class BuildJobs(RecordedJobs[Rollout, Conversation]):
         return key.rpartition("@")[0] in self._keys
 
     def key_prefix(self, job: Rollout) -> str:
-        """Return the start of the keys of a conversation's calls: the conversation's key and `@`."""
+        """Return what the keys of a conversation's calls begin with: its key and `@`."""
         return f"{job.key}@"
 
     def count(self, job: Rollout, conversation: Conversation) -> None:

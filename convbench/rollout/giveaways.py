@@ -309,10 +309,8 @@ _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNOR
 def gives_answer_away(text: str, example: Example, *, asked_about: Collection[str] = ()) -> bool:
     """Return whether a text gives the answer away; only its first 20,000 characters are read.
 
-    It does if a sentence states an answer as its own, right or wrong, and, where the gold answer is
-    an option's letter, in the other ways that the module lists. `asked_about` are the labels of
-    options that the text was asked about: naming one of these in reply, even by its letter, points
-    to none.
+    It does if a sentence states an answer as its own, right or wrong, and for options in the other
+    ways that the module lists. Naming an option of `asked_about` in reply points to none.
     """
     words = IN_YOUR_PLACE.sub(
         "", radio_letters(number_words(normalize_text(text[:MOST_CHARACTERS])))
@@ -350,11 +348,8 @@ def is_question(sentence: str) -> bool:
 
 
 def split_sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text, in order and with their end marks; a line break ends one too.
-
-    A statement and the question that follows it in one sentence are two; the statement then gets a
-    full stop.
-    """
+    """Yield the sentences of a text with their end marks; a line break ends one. A statement and
+    the question after it in one sentence are two, and the statement gets a full stop."""
     for match in _SENTENCES.finditer(text):
         sentence = match[0]
         behind = _QUESTION_BEHIND.search(sentence) if sentence.rstrip().endswith("?") else None
@@ -461,12 +456,8 @@ def _is_unsaid(part: str) -> bool:
 
 
 def shares_words(sentence: str, example: Example, most: bool = False) -> bool:
-    """Return whether a sentence has enough of the question's words that are in no option
-    (`topic_words`).
-
-    One is enough, or two if the question has more than three of them; with `most` it is more than
-    half of them. Words are equal if their first four letters are.
-    """
+    """Return whether a sentence has enough of the question's words that are in no option: one, or
+    two if the question has more than three; with `most` more than half (`topic_words`)."""
     topic, kind = topic_words(example)
     words = {*topic, *kind}
     shared = words & {word[:4] for word in re.findall(r"[a-z]{3,}", sentence.lower())}
@@ -476,9 +467,7 @@ def shares_words(sentence: str, example: Example, most: bool = False) -> bool:
 def topic_words(example: Example) -> tuple[list[str], list[str]]:
     """Return the first four letters of the question's words that are in no option, as two lists:
     words of what is asked, and of the kind that all options are of ("which of these animals").
-
-    Each is listed once, in order. Common words and words of fewer than three letters are left out.
-    """
+    Each is listed once, in order; common words and those of fewer than three letters are not."""
     options = " ".join(choice.text.lower() for choice in example.choices)
     kind = _KIND.search(example.question.lower())
     start, end = kind.span("kind") if kind else (0, 0)
@@ -591,12 +580,8 @@ def _is_within(text: str, match: re.Match[str]) -> bool:
 
 
 def gives_away_disguised(text: str, example: Example) -> bool:
-    """Return whether a text gives the answer away in a disguise, or states an answer openly in one
-    of its sentences.
-
-    The gold option's text alone is enough in a turned or encoded reading if it has at least six
-    letters and is not said openly too: nobody disguises an explanation.
-    """
+    """Return whether a text states an answer, openly or in a disguise. The gold option's text is
+    enough in a turned or encoded reading if it has six letters and is not said openly too."""
     gold = only_letters(example.options.get(example.answer or "", ""))
     named = len(gold) >= SHORTEST_GOLD and gold not in only_letters(text)
     if _states_answer(" ".join(text.split()), example):
@@ -611,6 +596,5 @@ def gives_away_disguised(text: str, example: Example) -> bool:
 
 def _has_words(text: str, gold: str) -> bool:
     """Return whether the words of an option stand in the text, as words."""
-    return (
-        re.search(r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])", text.lower()) is not None
-    )
+    words = r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])"
+    return re.search(words, text.lower()) is not None

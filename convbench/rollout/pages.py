@@ -66,7 +66,7 @@ async def _agent_page(messages: list[Message]) -> tuple[Shot | None, str]:
 
 
 def page_of(messages: list[Message]) -> str | None:
-    """Return the last complete HTML page in the messages of role `user`, or None if there is none."""
+    """Return the last complete HTML page in messages of role `user`; None if there is none."""
     for message in reversed(messages):
         page = html_of(text_of(message["content"])) if message["role"] == "user" else None
         if page is not None:

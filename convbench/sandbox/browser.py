@@ -42,10 +42,11 @@ RENDERING = "rendering a page"
 
 
 async def shoot(html: str) -> Shot:
-    """Return the full-page screenshot of an HTML text and its visible boxes.
+    """Return the full-page screenshot (PNG) of an HTML text and its visible boxes.
 
-    Raises MissingDependency without Playwright or Chromium, RunError if Chromium does not start,
-    PageError for a page that cannot be rendered.
+    A page that fails in the shared browser is tried again alone. Raise MissingDependency without
+    Playwright or Chromium, RunError if Chromium does not start, PageError for a page that cannot be
+    rendered even alone.
     """
     thread = _BrowserThread.get_thread()
     return await asyncio.wrap_future(
@@ -54,7 +55,10 @@ async def shoot(html: str) -> Shot:
 
 
 def close_all() -> None:
-    """End all browsers within seconds; the next page starts a new one."""
+    """End all browsers and their thread, within seconds; do nothing if none was started.
+
+    The next page starts a new one. This also runs when the program ends.
+    """
     thread, _BrowserThread._only = _BrowserThread._only, None
     if thread is None:
         return

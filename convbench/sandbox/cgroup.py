@@ -23,7 +23,12 @@ _numbers = itertools.count()
 
 @cache
 def parent_group() -> Path | None:
-    """Return the nearest group above this process in which we may create groups, else None."""
+    """Return the nearest control group, from this process's own upwards, in which we may create
+    groups.
+
+    It was tried once whether a process can enter a group there. Return None if there is none or no
+    version 2 of control groups; the answer is kept for the process.
+    """
     with contextlib.suppress(OSError):
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         roots = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
@@ -47,8 +52,11 @@ def _can_enter(within: Path) -> bool:
 
 
 def nearest_group(root: Path, own: str) -> Path | None:
-    """Return the nearest group, from `own` up to `root`, that is writable and lets its children
-    limit memory and processes, else None."""
+    """Return the nearest folder, from `own` (below `root`) up to `root`, that may hold our groups;
+    else None.
+
+    It is writable, and lets its children limit memory and processes.
+    """
     first = root / own.strip("/")
     for folder in (first, *first.parents):
         with contextlib.suppress(OSError):
@@ -62,9 +70,11 @@ def nearest_group(root: Path, own: str) -> Path | None:
 
 
 def make_group(memory: int, processes: int, within: Path | None = None) -> Path | None:
-    """Return a new group limited to `memory` bytes and `processes` processes and threads.
+    """Return the folder of a new group limited to `memory` bytes and `processes` processes and
+    threads.
 
-    Returns None if none can be created."""
+    It lies in `within`, else in `parent_group()`. Return None if it cannot be created.
+    """
     within = within or parent_group()
     if within is None:
         return None
@@ -83,13 +93,21 @@ def make_group(memory: int, processes: int, within: Path | None = None) -> Path 
 
 
 def enter_command(group: Path | None, command: Sequence[str]) -> list[str]:
-    """Return a command that enters the group before it runs; it fails if it cannot enter."""
+    """Return a shell command that enters the group and then runs `command`; it fails if it cannot
+    enter.
+
+    Without a group it is `command` itself, as a list.
+    """
     enter = 'echo $$ >"$0/cgroup.procs" && exec "$@"'
     return [*command] if group is None else ["/bin/sh", "-c", enter, str(group), *command]
 
 
 def end_group(group: Path | None) -> None:
-    """Kill all processes of a group; a thread removes the group once it is empty."""
+    """Kill all processes of a group at once; a thread removes it once it is empty, for at most 10
+    s.
+
+    Without a group nothing is done, and errors are ignored.
+    """
     if group is not None:
         with contextlib.suppress(OSError):
             (group / "cgroup.kill").write_text("1")

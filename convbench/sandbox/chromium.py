@@ -53,7 +53,10 @@ class DriverLoop(asyncio.SelectorEventLoop):
     """
 
     async def subprocess_exec(self, protocol_factory: Any, *command: Any, **options: Any) -> Any:
-        """Start a driver under its guard in a new session; return (transport, protocol)."""
+        """Start a driver under its guard in a new session; return (transport, protocol).
+
+        The guard's process id goes to `announce` of `start_driver`. Called by asyncio only.
+        """
         scratch = str(_scratch.get())
         options["env"] = {**options["env"], "TMPDIR": scratch}
         transport, protocol = await super().subprocess_exec(
@@ -67,7 +70,8 @@ class DriverLoop(asyncio.SelectorEventLoop):
 
 
 async def finish_tasks() -> None:
-    """Wait for the loop's other tasks; cancel those that take longer than LATE_S."""
+    """Wait at most 1 s for the running loop's other tasks, then cancel the rest and wait 1 s
+    more."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     late = (await asyncio.wait(left, timeout=LATE_S))[1] if left else set()
     for task in late:
@@ -88,9 +92,11 @@ _SETTINGS = {"HOME": SCRATCH, "PATH": os.defpath, "LANG": "C.UTF-8"}
 
 
 def chromium() -> str:
-    """Return the path of the system's Chromium, preferring the program over a script around it.
+    """Return the path of the system's Chromium or Chrome, the program rather than a script around
+    it.
 
-    Raises MissingDependency."""
+    Raise MissingDependency if there is none.
+    """
     inner = "/usr/lib/chromium/chromium"
     program = inner if os.access(inner, os.X_OK) else None
     for name in ("chromium", "chromium-browser", "google-chrome"):
@@ -112,7 +118,11 @@ class LaunchMode:
     """Whether Chromium's own sandbox is used."""
 
     def weakness_text(self) -> str:
-        """Return the missing layers of protection, in words; empty for the safest mode."""
+        """Return the missing layers of protection in words, joined by `and`; empty if none is
+        missing.
+
+        A separate user counts as missing only for root with bubblewrap.
+        """
         lacks = [] if self.wall else ["bubblewrap around Chromium"]
         if self.wall and os.geteuid() == 0 and not self.user:
             lacks.append("a separate user")
@@ -121,10 +131,11 @@ class LaunchMode:
         return " and ".join(lacks)
 
     def launch_script(self, program: str, mark: Path, words: Path, group: Path | None) -> str:
-        """Return a shell script that starts Chromium with the script's arguments.
+        """Return the text of a shell script that starts Chromium with the script's own arguments.
 
-        It writes its process id to `mark` and its stderr to `words`, enters the control group and
-        limits each process's memory."""
+        The script writes its process id to `mark` and its stderr to `words`, enters the control
+        group, if there is one, and limits each process's memory.
+        """
         command = [program] if not self.wall else [*_wall_command(program, self.user), program]
         enter = f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))} || exit 1\n" if group else ""
         return (
@@ -136,7 +147,10 @@ class LaunchMode:
 
 
 def ways() -> list[LaunchMode]:
-    """Return the modes in which Chromium can be started here, the safest first."""
+    """Return the modes in which Chromium may be started here, the safest first; at least one.
+
+    They are not tried. The last one is without bubblewrap.
+    """
     root, wraps = os.geteuid() == 0, shutil.which("bwrap") is not None
     modes = [LaunchMode(True, True, inner) for inner in (True, False)] if root and wraps else []
     modes += [LaunchMode(True, False, inner) for inner in (True, False)] if wraps else []
@@ -237,14 +251,17 @@ class Browser:
 
     @property
     def used_too_much(self) -> str | None:
-        """The limit for whose excess it was ended, in words; None if it was not."""
+        """Return the limit for whose excess the browser was ended, such as `more than 20 s of CPU`;
+        else None."""
         return self.watch.why if self.watch else None
 
     async def run_step(self, work: Coroutine[Any, Any, T], seconds: float, doing: str) -> T:
-        """Return the result of a step; `doing` names it in error messages.
+        """Return the result of a coroutine that uses the browser; `doing` names it in error
+        messages.
 
-        Raises BrowserEnded if the browser ends meanwhile, TimeoutError after `seconds`, else what
-        the step raises.
+        Raise BrowserEnded (with the browser's last output) if the browser ends meanwhile,
+        TimeoutError after `seconds`, else what the step raises. The coroutine is cancelled at the
+        end.
         """
         step = asyncio.ensure_future(work)
         try:
@@ -275,14 +292,14 @@ class Browser:
             self.watch.over.set()
 
     async def end(self) -> None:
-        """End the browser and its driver, and wait until both are gone."""
+        """End the browser and its driver, wait until both are gone, and remove its files."""
         self.kill()
         while self.watch and self.watch.thread.is_alive():  # which has a bound
             await asyncio.sleep(POLL_S)
         self._clear_files()
 
     def end_without_loop(self) -> None:
-        """End the browser as `end` does, from any thread."""
+        """Do what `end` does, from any thread, which this blocks."""
         self.kill()
         if self.watch:
             self.watch.thread.join()
@@ -308,8 +325,9 @@ class Browser:
 async def start_browser(most: UsageLimits) -> Browser:
     """Return a started browser with these limits; the first time, in the safest mode that works.
 
-    A failed start is tried once more in the same mode. A mode that is not the safest is reported on
-    stderr. Raises MissingDependency without Playwright or Chromium, RunError if it does not start.
+    Each mode is tried twice; one that times out ends the search. A mode that is not the safest is
+    reported on stderr once. Raise MissingDependency without Playwright or Chromium, RunError if
+    none starts.
     """
     broken = browser_errors()
     program, reasons = chromium(), list[str]()
@@ -336,7 +354,11 @@ def _print_weakness(way: LaunchMode, reasons: Sequence[str]) -> None:
 
 
 def browser_errors() -> tuple[type[Exception], ...]:
-    """Return the exception classes of a browser's failures. Raises MissingDependency."""
+    """Return the exception classes of a browser's failures: Playwright's Error, TimeoutError,
+    OSError.
+
+    Raise MissingDependency without Playwright.
+    """
     try:
         from playwright.async_api import Error
     except ImportError:

@@ -40,10 +40,12 @@ def version() -> int:
 
 
 def confine(settings: dict[str, Any]) -> None:
-    """Confine this process. Settings: `scratch`, the scratch folder with namespaces, None without;
-    `files`, the most files in it; `read` and `list`, the readable and listable paths without
-    namespaces; `user`, the user number to take instead of root's; `filter`, the system-call filter
-    or None. Raises OSError if the kernel refuses."""
+    """Confine this process, irreversibly. Raise OSError if the kernel refuses.
+
+    Settings: `scratch`, the scratch folder with namespaces, None without; `files`, the most files
+    in it; `read` and `list`, the readable and listable paths without namespaces; `user`, the user
+    number to take instead of root's, or None; `filter`, the system-call filter as bytes, or None.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     rules = None
     if settings["scratch"]:

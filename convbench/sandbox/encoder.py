@@ -61,9 +61,12 @@ class Foreign(Exception):
 
 
 def drawn(value: Any) -> Any:
-    """Return an iterator's items as a list, and any other value unchanged.
+    """Return the items of an iterator of Python's own (a generator, `map`) as a list; else the
+    value itself.
 
-    It raises what the iterator raises, which is the answer's own doing, or TooMuch."""
+    Raise what the iterator raises, which is the answer's own doing, or TooMuch beyond 20,000 items.
+    Iterators of other classes are not drawn.
+    """
     if not hasattr(type(value), "__next__") or not _is_lazy(type(value)):
         return value
     items: list[Any] = []
@@ -75,7 +78,11 @@ def drawn(value: Any) -> Any:
 
 
 def text(value: Any) -> str:
-    """Return the JSON of a value. Raises Foreign, TooMuch, or what the value itself raises."""
+    """Return the JSON of a value in the form of this module, such as `["l", [1, 2]]` for a list.
+
+    Raise Foreign for an object that cannot be compared completely, TooMuch for a value that is too
+    large or too deep, or what the value itself raises.
+    """
     return _Encoder().encode_value(value, 0)
 
 

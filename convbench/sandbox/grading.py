@@ -44,7 +44,13 @@ PAIRED = 500
 
 
 def outputs_equal(first: Any, second: Any) -> bool:
-    """Return True if two decoded outputs are equal; numbers may differ by NEAR."""
+    """Return True if two outputs, in the JSON form of `encoder`, are equal.
+
+    Both must be well-formed.
+
+    Numbers (True is 1) may differ by 1e-9, relative or absolute, unless both are exact. Lists equal
+    generators, but not tuples; sets and dicts have no order. NaN equals NaN.
+    """
     a, b = decode_number(first), decode_number(second)
     if a is not None or b is not None:
         return a is not None and b is not None and numbers_close(a, b)
@@ -65,9 +71,11 @@ def outputs_equal(first: Any, second: Any) -> bool:
 
 
 def decode_number(value: Any) -> int | float | complex | Fraction | None:
-    """Return a decoded value as a number; None if it is not one.
+    """Return an output in the JSON form of `encoder` as a number (a bool as it is); None if it is
+    not one.
 
-    Raises ValueError for a number too large to compute with."""
+    Raise ValueError for an exact number that is too large to compute with.
+    """
     if isinstance(value, int):
         return value
     if not isinstance(value, list) or value[0] not in ("i", "f", "c", "n"):
@@ -86,7 +94,10 @@ def decode_number(value: Any) -> int | float | complex | Fraction | None:
 
 
 def numbers_close(first: Any, second: Any) -> bool:
-    """Return True if two numbers are equal, or close if one of them is not exact."""
+    """Return True if two numbers are equal, both NaN, or within 1e-9, relative or absolute.
+
+    Integers and fractions among each other must be equal.
+    """
     if first == second:
         return True
     if isinstance(first, int | Fraction) and isinstance(second, int | Fraction):
@@ -130,9 +141,11 @@ def _canonical_text(item: Any) -> str:
 
 
 def is_well_formed(value: Any) -> bool:
-    """Return True if a value has the form that the program inside writes, within its bounds.
+    """Return True if a JSON value has the form that `encoder` writes, within its bounds of size and
+    depth.
 
-    A hostile answer may write anything. Two values of this form compare without an error."""
+    A hostile answer may write anything. Two values of this form compare without an error.
+    """
     todo, nodes = [(value, 0)], 0
     while todo:
         node, depth = todo.pop()
@@ -191,7 +204,11 @@ class BoundedReader:
         self.held = bytearray()
 
     def next_line(self, seconds: float) -> bytes | None:
-        """Return the next line; None at the end, after `seconds` or beyond the length limit."""
+        """Return the next line without its line feed, waiting at most `seconds`.
+
+        Return None at the end of the pipe, after that time, or once more than `most` bytes came
+        without a line feed. An unfinished last line is not returned.
+        """
         end, seen = time.monotonic() + seconds, 0
         with selectors.DefaultSelector() as selector:
             selector.register(self.fd, selectors.EVENT_READ)
@@ -246,8 +263,11 @@ class Limits:
     """`bubblewrap` or `landlock` to require one of them."""
 
     def wall_seconds(self, calls: int) -> float:
-        """Return the clock seconds for all calls of one grading together. Calls that the program
-        inside has not answered by then are out of time."""
+        """Return the clock seconds for so many calls of one grading together.
+
+        They are `slack` plus twice the CPU seconds of all calls. Calls that the program inside has
+        not answered by then are out of time.
+        """
         return self.slack + 2 * self.seconds * calls
 
 
@@ -267,7 +287,11 @@ class CallOutcome:
 
     @property
     def why(self) -> str:
-        """How it ended, in words."""
+        """Return how the call ended as a predicate, such as `raised ValueError: …` or `out of
+        time`.
+
+        A value gives `another output`.
+        """
         if self.ended == "raised":
             return f"raised {self.error}: {self.text}"[:200]
         if self.ended == "foreign":
@@ -276,7 +300,11 @@ class CallOutcome:
 
 
 def starts(wall: Boundary, limits: Limits) -> bool:
-    """Return True if the program in this sandbox starts, imports a module and computes a value."""
+    """Return True if a program in this sandbox starts, imports a module and computes the right
+    value.
+
+    Errors of the system give False.
+    """
     with contextlib.suppress(OSError):
         code, calls = ["import fractions"], ["int(fractions.Fraction(2))"]
         outcomes = run_once(wall, code, calls, limits, Deadline(limits.wall_seconds(1)))
@@ -287,7 +315,12 @@ def starts(wall: Boundary, limits: Limits) -> bool:
 def run_once(
     wall: Boundary, code: list[str], calls: list[str], limits: Limits, clock: Deadline
 ) -> list[CallOutcome]:
-    """Run the calls in one sandbox; return the outcomes that it reported before it ended."""
+    """Run the calls in one new sandbox; return the outcomes that it reported, in order, before it
+    ended.
+
+    There may be fewer than calls, or none if it did not start. `clock` counts down while it runs.
+    Raise OSError if the process cannot be started.
+    """
     job = _make_job(wall, limits) | {"code": code, "calls": calls}
     walled = wall.start_program(limits.modules, limits.memory_mb << 20)
     try:
@@ -365,9 +398,11 @@ def _printable_text(text: str) -> str:
 
 @cache
 def boundary(kind: str = "auto") -> Boundary:
-    """Return a sandbox that works on this machine; `kind` requires a certain one.
+    """Return the first sandbox that works on this machine: bubblewrap, else Landlock, or only
+    `kind`.
 
-    Raises MissingDependency if none works: model-written code never runs without one.
+    Each is tried with a small job, and the answer is kept for the process. Raise MissingDependency
+    if none works: model-written code never runs without one.
     """
     program = os.path.realpath(sys.executable)
     as_root = (True, False) if os.geteuid() == 0 else (False,)
@@ -398,8 +433,11 @@ _AT_ONCE = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
 
 
 def agree(answer: CallOutcome, reference: CallOutcome) -> bool:
-    """Return True if an answer's outcome matches the reference's: equal outputs other than None
-    (Zhou et al. 2025), or exceptions of the same class."""
+    """Return True if an answer's outcome matches the reference's.
+
+    That is equal outputs other than None (Zhou et al. 2025), or exceptions of the same class,
+    whatever their messages. An outcome of any other kind matches nothing.
+    """
     if answer.ended == reference.ended == "raised":
         return answer.error == reference.error
     if answer.ended != "value" or reference.ended != "value":
@@ -410,17 +448,19 @@ def agree(answer: CallOutcome, reference: CallOutcome) -> bool:
 async def run_calls_async(
     code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()
 ) -> list[CallOutcome]:
-    """Return the outcome of each call, run in a thread."""
+    """Return what `run_calls` returns, without blocking the event loop: it runs in a thread."""
     return await asyncio.to_thread(run_calls, code, calls, limits)
 
 
 def run_calls(
     code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()
 ) -> list[CallOutcome]:
-    """Return the outcome of each call, a Python expression over the code's names.
+    """Return one outcome for each call, a Python expression over the code's names, in order.
 
     Of the texts in `code` the first that is valid Python is used; it is run anew for each call.
-    Raises MissingDependency if no sandbox works here; nothing is ever run without one.
+    After a call that ends the process the rest goes on in a new sandbox, up to three times; calls
+    that were never reached end with `died` or `time`. Raise MissingDependency if no sandbox works
+    here: nothing is run without one.
     """
     wall = boundary(limits.kind)
     outcomes: list[CallOutcome] = []
@@ -436,7 +476,13 @@ def run_calls(
 
 
 def check_reference(outcomes: Sequence[CallOutcome], name: str) -> None:
-    """Raise UnsupportedTask if a reference's outcome cannot be compared with, saying why."""
+    """Raise UnsupportedTask, saying why, for the first outcome of a reference that nothing can be
+    compared with.
+
+    Such are None, an output that does not equal itself, a missing module, an error of the code
+    itself (NameError, OSError and others) and anything but a value or an exception. Else return
+    None.
+    """
     for number, outcome in enumerate(outcomes, 1):
         why = _unsupported_reason(outcome)
         if why:
@@ -450,8 +496,9 @@ def _unsupported_reason(outcome: CallOutcome) -> str | None:
         return f"needs the module {outcome.missing!r}, which the sandbox lacks"
     if outcome.ended == "value":
         if outcome.value is None:
-            return "gives None"
-        return None if outputs_equal(outcome.value, outcome.value) else "gives what equals nothing"
+            return "returns None"
+        same = outputs_equal(outcome.value, outcome.value)
+        return None if same else "returns a value that is not equal to itself"
     if outcome.ended == "raised" and outcome.error not in _BROKEN:
         return None
     return outcome.why

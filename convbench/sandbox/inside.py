@@ -30,7 +30,11 @@ class _OutOfTime(BaseException):
 
 
 def main() -> None:
-    """Read the job, confine the process and run each test. Does not return."""
+    """Read the job from stdin, confine the process, run each call and write its outcome as a line
+    of JSON.
+
+    A blank line says that it starts. This ends the process and does not return.
+    """
     job = marshal.loads(sys.stdin.buffer.read())  # noqa: S302 - from our own side
     channel = os.dup(1)
     null = os.open("/dev/null", os.O_RDWR)

@@ -25,12 +25,16 @@ _PAGE = re.compile(r"<html\b", re.IGNORECASE), re.compile(r"</html\s*+>", re.IGN
 
 
 def first_html(text: str) -> str | None:
-    """Return the first complete HTML page in a text, else the first body; None without either."""
+    """Return the first part of a text from `<html` to `</html>`, else the first from `<body` to
+    `</body>`.
+
+    Return None without either. A doctype before it is not included.
+    """
     return next(chain(_iter_pages(text, *_PAGE), _iter_pages(text, *_BODY)), None)
 
 
 def html_of(text: str) -> str | None:
-    """Return the last complete HTML page in a text; None without one."""
+    """Return the last part of a text from `<html` to `</html>`; None without one."""
     pages = list(_iter_pages(text, *_PAGE))
     return pages[-1] if pages else None
 
@@ -40,7 +44,11 @@ def _iter_pages(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -
 
 
 def visible_text(boxes: tuple[Box, ...]) -> str:
-    """Return the visible boxes as lines, top to bottom: kind, tag, words and position."""
+    """Return the first 60 boxes as lines `KIND <TAG> 'WORDS' at x LEFT-RIGHT, y TOP`, in pixels.
+
+    They are ordered by rows of 20 pixels from the top, then from the left. Without boxes it is
+    empty.
+    """
     lines = []
     for box in sorted(boxes, key=lambda b: (round(b.top / 20), b.left)):
         words = f" {box.words!r}" if box.words else ""
@@ -61,10 +69,12 @@ LARGEST = 2000
 
 
 def size_of(url: str) -> tuple[int, int]:
-    """Return the width and height in pixels in an address of a placeholder service.
+    """Return (width, height) in pixels, each from 1 to 2000, from the address of a placeholder
+    picture.
 
-    The last one or two numbers count (`/id/48/1600/900`, `/300x200`, `/150`); the default is
-    400 x 300.
+    It is the first number of the path (at most its last four digits) with a second one directly
+    after `x` or `/`, else a square: `/300x200`, `/1600/900`, `/150`. The parts `/id/…` and
+    `/seed/…` and the query do not count. Without a number it is (400, 300).
     """
     path = re.sub(r"^\w+://[^/]+", "", url).split("?")[0]
     path = re.sub(r"/(?:id|seed)/[^/]+", "", path)
@@ -77,8 +87,11 @@ def size_of(url: str) -> tuple[int, int]:
 
 
 def one_photo(html: str) -> str:
-    """Return a page in which every address of a random photo is replaced by the same photo in the
-    requested size, as ColBench's tasks and pages are prepared."""
+    """Return the HTML with every address of a random photo replaced by one fixed photo of the same
+    size.
+
+    So ColBench's tasks and pages are prepared. Other addresses stay.
+    """
     return _RANDOM.sub(lambda match: PHOTO + "/".join(n for n in match.groups() if n), html)
 
 
@@ -89,9 +102,12 @@ def _photo_id(url: str) -> str:
 
 @lru_cache(maxsize=32)
 def placeholder_png(url: str) -> bytes:
-    """Return a PNG of the size in the address, with colours derived from the address.
+    """Return a PNG of the size in the address (see `size_of`), with colours derived from the
+    address.
 
-    Raises MissingDependency."""
+    Addresses of one photo in other sizes have the same colours. Raise MissingDependency without
+    Pillow.
+    """
     try:
         from PIL import Image
     except ImportError:
@@ -147,7 +163,8 @@ class PageError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A visible piece of a page, in pixels from the top left."""
+    """A visible piece of a page; `left`, `top`, `width` and `height` are pixels from the page's top
+    left."""
 
     kind: str
     """`text`, `image` or `control`."""
@@ -170,10 +187,12 @@ class Shot:
 
 
 async def take_screenshot(chromium: Any, html: str) -> Shot:
-    """Return the full-page screenshot of an HTML text and its visible boxes.
+    """Return the screenshot of an HTML text, 1280 pixels wide and 720 to 6000 high, and its visible
+    boxes.
 
-    Raises Playwright's errors, and PageError for a page that requests too much. There is no time
-    limit here.
+    At most 400 boxes are returned. `chromium` is Playwright's browser. Raise Playwright's errors,
+    and PageError for a page that requests too much or whose picture has a wrong size. There is no
+    time limit here.
     """
     context = await chromium.new_context(
         viewport={"width": WIDTH, "height": HEIGHT},

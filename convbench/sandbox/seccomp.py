@@ -84,7 +84,10 @@ _MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
 def call_numbers(table: str, column: int) -> dict[str, int]:
-    """Return name → number of the calls in a table that this machine has."""
+    """Return {name: number} of the system calls in a table that the machine of this column has.
+
+    An entry is `NAME X86 ARM`, so the column is 1 or 2; `-` stands for none.
+    """
     rows = (entry.split() for entry in table.replace("\n", " ").split(","))
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 

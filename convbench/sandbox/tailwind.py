@@ -37,9 +37,9 @@ def read_sheet() -> bytes:
 
 
 def fetch_sheet(to: Path) -> None:
-    """Write the style sheet from its npm package to a file.
+    """Write the style sheet from its npm package to the file `to`, replacing one that exists.
 
-    Raises MissingDependency without npm, DataError if npm fails or the file has another hash.
+    Raise MissingDependency without npm, DataError if npm fails or the file has another hash.
     """
     npm = shutil.which("npm")
     if npm is None:

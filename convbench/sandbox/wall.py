@@ -30,7 +30,12 @@ from convbench.sandbox.seccomp import filter_program
 
 @cache
 def readable_paths(program: str) -> tuple[str, ...]:
-    """Return the existing files and folders that the interpreter itself needs."""
+    """Return the existing files and folders that the interpreter `program` itself needs, itself
+    first.
+
+    They are those of the running Python: its standard library, its extensions and the system's
+    libraries.
+    """
     library = os.path.join(
         str(sysconfig.get_config_var("LIBDIR") or ""),
         str(sysconfig.get_config_var("INSTSONAME") or ""),
@@ -49,7 +54,8 @@ def readable_paths(program: str) -> tuple[str, ...]:
 
 @cache
 def hidden_folders() -> tuple[str, ...]:
-    """Return the folders of installed packages within the standard library's folder."""
+    """Return the existing site-packages and dist-packages within the standard library's folder;
+    else empty."""
     stdlib = sysconfig.get_path("stdlib")
     names = ("site-packages", "dist-packages")
     return tuple(p for p in (os.path.join(stdlib, name) for name in names) if os.path.isdir(p))
@@ -57,8 +63,10 @@ def hidden_folders() -> tuple[str, ...]:
 
 @cache
 def landlock_paths(program: str) -> tuple[str, ...]:
-    """Return the readable paths for Landlock, which opens a folder with everything below it: a
-    folder that contains a hidden one is replaced by its other entries."""
+    """Return `readable_paths` for Landlock, which opens a folder with everything below it.
+
+    A folder that directly contains a hidden one is replaced by its other entries.
+    """
     paths = []
     shut = hidden_folders()
     for path in readable_paths(program):
@@ -72,8 +80,12 @@ def landlock_paths(program: str) -> tuple[str, ...]:
 
 @cache
 def package_paths(modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the paths of the modules, of the modules that they require, and of their bundled
-    libraries (NAME.libs); modules that are not installed are left out."""
+    """Return the paths of the modules, of all modules that they require, and of their libraries
+    (NAME.libs).
+
+    Modules that are not installed are left out, and no path comes twice. Without modules it is
+    empty.
+    """
     paths = []
     for name in _with_needs(modules):
         spec = importlib.util.find_spec(name)
@@ -125,8 +137,12 @@ class SandboxProcess:
     """Its control group."""
 
     def end(self) -> None:
-        """Kill the process and clean up. A thread waits for its end, since removing namespaces
-        takes as long as many a test."""
+        """Kill the process and everything in its sandbox, close its pipes, and return before it is
+        gone.
+
+        A thread waits for its end, since removing namespaces takes as long as many a test. Call it
+        once.
+        """
         first = self._first_pid()
         try:
             os.kill(first, signal.SIGKILL) if first else self.process.kill()
@@ -168,7 +184,12 @@ class SandboxProcess:
 def start_process(
     command: Sequence[str], env: dict[str, str], fds: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """Return a command started in a new session, with pipes to its stdin and from its stdout."""
+    """Return a command started in a new session in `/`, with pipes to its stdin and from its
+    stdout.
+
+    Its environment is `env` only, its stderr is discarded, and it inherits the descriptors `fds`.
+    Raise OSError if it cannot be started.
+    """
     return subprocess.Popen(  # noqa: S603 - our own command
         list(command),
         stdin=subprocess.PIPE,
@@ -223,14 +244,19 @@ class Boundary:
         return secrets.choice(NOBODY) if self.root else None
 
     def max_threads(self) -> int:
-        """Return the limit on threads of the user: small if the sandbox has a user of its own,
-        large if it shares ours, which has other threads."""
+        """Return the most threads of the user inside: 64, but 4096 if it is ours, which has other
+        threads.
+
+        It is ours with Landlock without root.
+        """
         return 64 if self.root or self.kind == "bubblewrap" else 4096
 
     def start_program(self, modules: tuple[str, ...], memory: int) -> SandboxProcess:
-        """Return the started program inside, limited to `memory` bytes; it reads its job on stdin.
+        """Return a started interpreter inside, limited to `memory` bytes; on stdin it reads a
+        program and its job.
 
-        Raises OSError."""
+        It may read `modules` and what they require. Raise OSError if it cannot be started.
+        """
         group = cgroup.make_group(memory + SCRATCH_BYTES + BESIDE_BYTES, BESIDE_TASKS + 64)
         if self.kind != "bubblewrap":
             command = cgroup.enter_command(group, [self.program, *_PYTHON_ARGUMENTS])
@@ -247,7 +273,11 @@ class Boundary:
             os.close(write)
 
     def confine_settings(self, modules: tuple[str, ...], user: int | None) -> dict[str, Any]:
-        """Return the settings with which the program inside confines itself (`confine.confine`)."""
+        """Return the settings with which the program inside confines itself, for `confine.confine`.
+
+        The keys are `code` (that program, compiled), `user`, `scratch` and `filter`, with
+        bubblewrap also `files`, else `read` and `list`.
+        """
         settings = {"code": compile_program("confine.py"), "user": user, "scratch": None}
         if self.kind == "bubblewrap":
             caps = {"scratch": SCRATCH, "files": SCRATCH_FILES}
@@ -283,8 +313,12 @@ class Boundary:
 
 
 def isolation_options(as_root: bool, settings: Mapping[str, str]) -> list[str]:
-    """Return bubblewrap's options for a process without network, capabilities and environment, but
-    for these settings. Root keeps what it takes to become another user; others become nobody."""
+    """Return bubblewrap's options for a process without network and capabilities and with these
+    settings only.
+
+    The settings are its environment. Root keeps what it takes to become another user; others become
+    user 65534. Files are not bound.
+    """
     options = [
         "--unshare-ipc",
         "--unshare-pid",
@@ -310,12 +344,16 @@ def isolation_options(as_root: bool, settings: Mapping[str, str]) -> list[str]:
 
 @cache
 def compile_program(name: str) -> CodeType:
-    """Return the code of a program in this folder; the interpreter inside is the same as ours."""
+    """Return the compiled code of a file in this folder, kept for the process.
+
+    It runs only in the same version of Python, which the one inside is.
+    """
     path = Path(__file__).with_name(name)
     return compile(path.read_text(), name, "exec", dont_inherit=True)
 
 
 def parent_folders(places: Sequence[str], present: Collection[str]) -> list[str]:
-    """Return the parent folders of these paths, outermost first, without those already present."""
+    """Return all parent folders of these paths, each once and after its own parents, without those
+    `present`."""
     folders = [str(folder) for path in places for folder in reversed(Path(path).parents)]
     return [folder for folder in dict.fromkeys(folders) if folder not in present]

@@ -38,7 +38,10 @@ class UsageLimits:
 
 
 def usage_of(pid: int) -> tuple[int, float]:
-    """Return (private memory in bytes, CPU seconds) of a process and its descendants."""
+    """Return (private memory in bytes, CPU seconds) of a process and its descendants together.
+
+    CPU seconds include those of children that have ended. Processes that are gone count nothing.
+    """
     memory, ticks = 0, 0
     for each in (pid, *iter_descendants(pid)):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -64,7 +67,8 @@ class OutputTail:
         self._tail = b""
 
     def read_available(self) -> None:
-        """Read what was written since the last call, without waiting."""
+        """Read what was written since the last call, up to 1 MiB, without waiting; its last 4096
+        bytes are kept."""
         taken = 0
         with contextlib.suppress(BlockingIOError):
             while self._fd is not None and taken < self.AT_ONCE:
@@ -75,7 +79,10 @@ class OutputTail:
                 self._tail = (self._tail + more)[-self.KEPT_BYTES :]
 
     def close(self) -> None:
-        """Read what is left and close the pipe."""
+        """Read what is left and close the pipe; what was kept can still be read.
+
+        Further calls do nothing.
+        """
         self.read_available()
         if self._fd is not None:
             os.close(self._fd)
@@ -83,7 +90,11 @@ class OutputTail:
 
     @property
     def main_line(self) -> str:
-        """The most informative line: the last fatal one, else the last one; empty without any."""
+        """Return the last line with `FATAL`, else the last line that is not blank; empty without
+        any.
+
+        It is printable and has at most 300 characters.
+        """
         lines = [entry.strip() for entry in self._tail.decode("utf-8", "replace").splitlines()]
         fatal = [entry for entry in lines if "FATAL" in entry]
         return make_printable(next(reversed(fatal or [entry for entry in lines if entry]), ""))[
@@ -152,8 +163,11 @@ class ProcessWatch:
 
 
 def kill_processes(pids: list[int]) -> None:
-    """Kill processes; a thread reaps those that were reparented to us, as happens in process 1 of a
-    container."""
+    """Kill the processes with these ids, those that are gone or not ours excepted, and return at
+    once.
+
+    A thread reaps those that became our children, as happens in process 1 of a container.
+    """
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

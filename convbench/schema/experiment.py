@@ -122,6 +122,9 @@ class ExperimentSpec(FrozenModel):
     learners: tuple[str, ...] = ()
     """Recipes; `base` is the untrained policy. `NAME:LABEL` is a recipe once more, e.g. at another
     rate: `recipe_sets` has its settings under that name, laid over those of the recipe."""
+    policies: tuple[str, ...] = ()
+    """Models that are not trained, by any name that `build` takes for a model: each answers the
+    cells' test questions in the policy's place, judged alike, and has a row beside the learners."""
     after: dict[str, str | None] = Field(default_factory=dict)
     """Learners that start from another learner's checkpoint in place of the policy's weights, e.g.
     `{"swift:warm": refit}`: both must be in `learners`, the other one first; with sizes it is the
@@ -157,6 +160,14 @@ class ExperimentSpec(FrozenModel):
     their cells (tasks, modes, protocols, turns, rows)."""
     reference: str | None = None
     """What it reproduces."""
+
+    @field_validator("policies")
+    @classmethod
+    def _check_policies(cls, policies: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name in policies if policies.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"found {twice} twice; expected each model once")
+        return policies
 
     @field_validator("pooled")
     @classmethod

@@ -51,7 +51,7 @@ class Example(FrozenModel):
 
     @property
     def options(self) -> dict[str, str]:
-        """Return the options' texts by letter, in the order they are shown; empty without options."""
+        """Return the options' texts by letter, in the order shown; empty without options."""
         return {choice.label: choice.text for choice in self.choices}
 
 

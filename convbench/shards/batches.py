@@ -34,7 +34,8 @@ class BatchStatus:
 
     @property
     def judge_fingerprint(self) -> str | None:
-        """Return the fingerprint of the judge whose calls these are, or None for a speaker's."""
+        """Return the fingerprint of the judge whose calls these are; None for a speaker's or
+        without calls."""
         return _judge_of(self.sent)[1]
 
     @property
@@ -59,7 +60,11 @@ class BatchesStatus:
 
 
 def batches_status(run: Run, calls: CallOptions) -> BatchesStatus:
-    """Return a run's batches; the provider is asked about those that have not ended."""
+    """Return a run's batches in the order in which they were sent, and the state of its shards.
+
+    The provider is asked about those that have not ended; an error becomes the batch's `problem`
+    and is not raised.
+    """
     batches = _read_batches(run)
 
     async def ask_all() -> None:
@@ -71,9 +76,12 @@ def batches_status(run: Run, calls: CallOptions) -> BatchesStatus:
 
 
 def cancel_batches(run: Run, calls: CallOptions, *, forget: bool = False) -> BatchesStatus:
-    """Ask the provider to end a run's batches, under the run's lock, and return them. The next
-    resume collects what was answered by then. With `forget` the provider is not asked. Raises
-    RunError if another process works on the run."""
+    """Ask the provider to end a run's batches, under the run's lock, and return all its batches.
+
+    The next resume collects what was answered by then. An error becomes the batch's `problem`. With
+    `forget` the provider is not asked, and open batches are recorded as ended, at the most they may
+    have cost. Raises RunError if another process works on the run.
+    """
     batches = _read_batches(run)
 
     async def end_all() -> None:

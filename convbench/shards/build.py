@@ -19,9 +19,11 @@ __all__ = ["BuildResult", "build_or_resume"]
 
 
 def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) -> BuildResult:
-    """Create a run and generate its conversations, or resume an existing run.
+    """Create a run and generate its conversations, or resume an existing run; return what was done.
 
-    Raises ConvbenchError subclasses.
+    A dry run returns a preview and, with shards, a forecast. With `options.shard` only that shard
+    of an existing run is worked on. Raises ConvbenchError subclasses, RunError for `shard` of a run
+    without shards.
     """
     if options.shard is not None:
         return _build_shard(options, options.shard)

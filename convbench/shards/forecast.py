@@ -49,14 +49,19 @@ class CallRates:
 
 
 def assumed_rates(concurrency: int) -> CallRates:
-    """Return assumed rates for this many calls in flight."""
+    """Return the assumed rates for this many calls in flight: 2 s a call, at most 800 calls a
+    second."""
     calls = min(MOST_CALLS_S, concurrency / LATENCY_S)
     return CallRates(calls, f"assumed: {LATENCY_S:g} s a call")
 
 
 def measured_rates(policy: str, runs: Iterable[Run], concurrency: int) -> CallRates:
-    """Return the rates measured from the first of these runs that has shards and this policy, or
-    assumed ones if there is none."""
+    """Return the rates measured from the first of these runs with this policy and enough calls in
+    shards.
+
+    Only the first four shards of a run are read, and of these those with 20 calls over at least a
+    second. Runs that cannot be read are skipped; if none fits, the rates are `assumed_rates`.
+    """
     rates = assumed_rates(concurrency)
     for run in runs:
         m = run.manifest
@@ -121,7 +126,11 @@ def forecast_shards(
     on: str | None = None,
     script: str | None = None,
 ) -> ShardForecast:
-    """Return the forecast for `count` shards, with at most `most_s` calls a second in all."""
+    """Return the forecast for `count` shards, `at_once` (1 to `count`) of them in parallel.
+
+    `most_s` is the largest number of calls a second of all processes together. `on` and `script`
+    are only copied into the result.
+    """
     at_once = max(1, min(at_once, count))
     each = rates.calls_s if most_s is None else min(rates.calls_s, most_s / at_once)
     conversations, calls = estimate.conversations, estimate.calls

@@ -25,12 +25,16 @@ class ShardJob:
     """The user's own script or manifest."""
 
     def shard_command(self, index: object) -> list[str]:
-        """Return the arguments of `convbench` for one shard."""
+        """Return the arguments of `convbench` for one shard: the job's words, then
+        `--shard=INDEX/COUNT`."""
         return [*self.words, f"--shard={index}/{self.count}"]
 
     @property
     def logs_folder(self) -> Path:
-        """Return the folder for the output of the processes."""
+        """Return the folder for the output of the processes, `RUN/shards/logs`.
+
+        It need not exist.
+        """
         return self.run / "shards" / "logs"
 
 

@@ -44,8 +44,10 @@ JUDGE_SCHEMES = ("human:", *(f"{scheme}:" for scheme in SCHEMES))
 
 def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
     """Judge a run and then its evaluations with the same judges, skipping what they have scored.
-    Judges that read labels, and controls, apply to the run itself only. Yields one result for each
-    run, one in all with `pairwise`, and ends early after a stop. Raises ConvbenchError subclasses.
+
+    Yield one result for each run, one in all with `pairwise` or `shard`; end early after a stop.
+    Judges that read labels, and controls, apply to the run itself only. Raises ConvbenchError
+    subclasses.
     """
     load_plugins(options.specs)
     if options.pairwise or options.shard is not None:
@@ -62,10 +64,12 @@ def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
 
 
 def judge_run(options: JudgeOptions) -> JudgeResult:
-    """Judge every conversation of a run that these judges have not scored, or compare two policies.
+    """Judge every conversation of a run that these judges have not scored, or compare two policies;
+    return the result.
 
-    Verdicts are appended one by one, so that a stop loses at most the calls in flight. Raises
-    ConvbenchError subclasses.
+    The run's evaluations are not judged (`judge_each`). A dry run returns previews. Verdicts are
+    appended one by one, so that a stop loses at most the calls in flight. Raises ConvbenchError
+    subclasses.
     """
     load_plugins(options.specs)
     if options.pairwise:
@@ -103,8 +107,10 @@ def run_to_judge(options: JudgeOptions) -> Run:
 
 
 def refuse_judge_as_run(name: str, specs: Sequence[Path], runs: Sequence[str] = ()) -> None:
-    """Raise UsageError if the name of a run is a judge's. `runs` are the other names of runs, for
-    the command in the message."""
+    """Raise UsageError if the name of a run is a judge's (`is_judge_name`); else do nothing.
+
+    `runs` are the other names of runs, for the command in the message.
+    """
     if is_judge_name(name, specs):
         more = "".join(f" --run {shlex.quote(run)}" for run in runs)
         raise UsageError(
@@ -114,7 +120,10 @@ def refuse_judge_as_run(name: str, specs: Sequence[Path], runs: Sequence[str] = 
 
 
 def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
-    """Return True if a word names a judge, a spec file or a model, and is no existing path."""
+    """Return True if a word names a judge, a spec file or a model, and is no existing path.
+
+    A name that ends in `.yaml` or `.yml` is a judge's even if the path exists.
+    """
     if name.endswith(SPEC_FILES):
         return True
     if Path(name).exists():

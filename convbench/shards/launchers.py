@@ -38,17 +38,19 @@ class LocalLauncher:
     """Starts processes on this machine, which end with this one."""
 
     def default_count(self, address: str | None) -> int:
-        """Return the number of cores that this process may use."""
+        """Return the number of cores that this process may use; `address` is ignored."""
         affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity else os.cpu_count() or 1
 
     def render_script(self, job: ShardJob) -> str:
-        """Return the command of each shard, with I for its index."""
+        """Return one line with the command of a shard, I for its index, and a comment that says how
+        many run at once."""
         line = shlex.join(["convbench", *job.shard_command("I")])
         return f"{line}   # I from 0 to {job.count - 1}, {job.at_once} at once here\n"
 
     def start_shards(self, job: ShardJob) -> LocalProcesses:
-        """Start the first shards."""
+        """Start as many processes as may run at once and return their handle; `poll_shards` starts
+        the rest."""
         return LocalProcesses(job)
 
 
@@ -66,7 +68,12 @@ class LocalProcesses:
         self.poll_shards()
 
     def poll_shards(self) -> int:
-        """Start waiting shards for those that ended. Return how many run or wait."""
+        """Start waiting shards for those that ended.
+
+        Return how many run or wait, 0 once all have ended.
+
+        With failed processes `notes` becomes one line with their number and the folder of logs.
+        """
         for index, process in list(self._running.items()):
             if (code := process.poll()) is not None:
                 del self._running[index]
@@ -79,7 +86,8 @@ class LocalProcesses:
         return len(self._running) + len(self._waiting)
 
     def stop(self) -> str | None:
-        """Terminate the processes."""
+        """Send SIGTERM to the processes, wait up to 20 s for each to end, and drop those not
+        started. Return None."""
         self._waiting.clear()
         for process in self._running.values():
             process.send_signal(signal.SIGTERM)
@@ -89,7 +97,7 @@ class LocalProcesses:
         return None
 
     def close(self) -> None:
-        """Kill the processes that are left."""
+        """Kill the processes that still run, and wait for them. Do nothing if all have ended."""
         for process in self._running.values():
             process.kill()
             process.wait()
@@ -111,11 +119,16 @@ class RayLauncher:
     All nodes must see the folder under the same path and have convbench installed."""
 
     def default_count(self, address: str | None) -> int:
-        """Return the number of cores of the cluster."""
+        """Return the number of cores of the cluster, at least 1; this connects to it as
+        `connect_ray` does."""
         return max(1, int(connect_ray(address).cluster_resources().get("CPU", 1)))
 
     def render_script(self, job: ShardJob) -> str:
-        """Return the command of each task, and the cluster."""
+        """Return a comment with cluster, number of tasks and their options, then the command with I
+        for the index.
+
+        The cluster is not connected to. Raises RunError for invalid options.
+        """
         where = job.address or "the cluster of RAY_ADDRESS, or one on this machine"
         options = ", ".join(f"{key}={value}" for key, value in ray_options().items())
         line = shlex.join(["convbench", *job.shard_command("I")])
@@ -125,13 +138,20 @@ class RayLauncher:
         )
 
     def start_shards(self, job: ShardJob) -> RayTasks:
-        """Start the first tasks."""
+        """Connect to the cluster and return a handle; its `poll_shards` starts the tasks.
+
+        Raises MissingDependency without Ray, RunError without a cluster or for invalid options.
+        """
         return RayTasks(job)
 
 
 def ray_options() -> dict[str, Any]:
-    """Return the options of a task: one core, unlimited retries, and those of RAY_OPTIONS. Raises
-    RunError if these are no numbers."""
+    """Return the options of a Ray task by name: `num_cpus` 1, `max_retries` -1, and those of
+    RAY_OPTIONS.
+
+    RAY_OPTIONS is read from the environment as `NAME=NUMBER`, separated by commas; numbers with a
+    point are floats. Raises RunError if one is no number.
+    """
     options: dict[str, Any] = {"num_cpus": 1, "max_retries": -1}
     for part in filter(None, os.environ.get(RAY_OPTIONS, "").replace(" ", "").split(",")):
         name, _, value = part.partition("=")
@@ -145,8 +165,11 @@ def ray_options() -> dict[str, Any]:
 
 
 def connect_ray(address: str | None) -> Any:
-    """Return the module `ray`, connected to a cluster. Raises MissingDependency without Ray,
-    RunError if there is no cluster at the address."""
+    """Return the module `ray`, connected to a cluster; an existing connection is kept.
+
+    Without an address the cluster is that of RAY_ADDRESS, or one is started here. Raises
+    MissingDependency without Ray, RunError if there is no cluster at the address.
+    """
     try:
         import ray
     except ImportError:
@@ -176,7 +199,11 @@ def ray_task(
     more: Mapping[str, str] | None = None,
 ) -> int:
     """Run `convbench WORDS` on a node, in a process that ends with the task, and return its exit
-    code. `more` is added to its environment."""
+    code.
+
+    `folder` becomes the current folder, `paths` the PYTHONPATH, and output is appended to the file
+    `log`. `more` is added to its environment.
+    """
     os.chdir(folder)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
     environment |= more or {}
@@ -203,8 +230,13 @@ class RayTasks:
         job.logs_folder.mkdir(parents=True, exist_ok=True)
 
     def poll_shards(self) -> int:
-        """Start waiting tasks for those that ended. Return how many run or wait. Ray itself
-        restarts a task whose node is lost."""
+        """Start waiting tasks for those that ended.
+
+        Return how many run or wait, 0 once all have ended.
+
+        It waits up to half a second for tasks to end. Failures become one line of `notes`. Ray
+        itself restarts a task whose node is lost.
+        """
         while self._waiting and len(self._running) < self._job.at_once:
             index = self._waiting.pop(0)
             log = str(self._job.logs_folder / f"{index:05}.log")
@@ -227,7 +259,7 @@ class RayTasks:
         return len(self._running) + len(self._waiting)
 
     def stop(self) -> str | None:
-        """Cancel the tasks."""
+        """Cancel the tasks and drop those not started. Return None."""
         self._waiting.clear()
         for task in self._running:
             with suppress(self._ray.exceptions.RayError):
@@ -258,13 +290,18 @@ class LaunchTarget:
 
     @property
     def launcher(self) -> Launcher:
-        """Return the launcher of this name."""
+        """Return the launcher of this name; KeyError for an unknown one, which `parse_target`
+        refuses."""
         return LAUNCHERS[self.name]
 
 
 def parse_target(text: str) -> LaunchTarget:
-    """Parse `--on`: a launcher's name, and after a colon how many at once, or an address. Raises
-    UsageError for anything else."""
+    """Return the parsed value of `--on`: a launcher's name, and after a colon how many at once, or
+    an address.
+
+    Only `ray` takes an address; a plain number is a count for it too. Raises UsageError for
+    anything else, such as an unknown launcher or a count of 0.
+    """
     name, colon, rest = text.partition(":")
     if name not in LAUNCHERS or (colon and not rest):
         raise UsageError(

@@ -118,8 +118,11 @@ class ShardProgress:
 
 
 def states_line(states: ShardStates, before: int, seconds: float) -> str:
-    """Return e.g. `12/40 shards · 4 running · 0:31 · ETA 1:10`. `before` of them were done when the
-    work began, `seconds` ago."""
+    """Return the progress as one line, such as `12/40 shards · 4 running · 0:31 · ETA 1:10`.
+
+    `before` of them were done when the work began, `seconds` ago. `running` is left out if none
+    runs, `ETA` if none was finished since or all are done.
+    """
     parts = [f"{states.done_count}/{states.count} shards"]
     if states.working:
         parts.append(f"{len(states.working)} running")
@@ -148,11 +151,16 @@ class ShardRunner:
     specs: SpecOptions
 
     def applies_to(self, run: Run) -> bool:
-        """Return True if the work on this run is done shard by shard."""
+        """Return True if shards were asked for, or the run has them already."""
         return self.spread.is_requested or shards.is_sharded(run.path)
 
     def build_shards(self, run: Run, calls: CallOptions) -> BuildSummary:
-        """Generate the missing conversations of a run, and return the summary."""
+        """Generate the missing conversations of a run shard by shard, under its lock, and return
+        the summary.
+
+        A run without shards is spread first. `calls` is not used: the runner's own options apply.
+        Why work is left is in the summary's `jobs.stopped`, not raised.
+        """
         jobs = list(missing_jobs(run))
         before = run.attempts().success_count
         with run.lock():
@@ -178,7 +186,11 @@ class ShardRunner:
         return built
 
     def sample_candidates(self, run: Run) -> SampleSummary:
-        """Sample the missing candidates of a run of candidates, and return the summary."""
+        """Sample the missing candidates of a run of candidates shard by shard, and return the
+        summary.
+
+        Why work is left is in the summary's `jobs.stopped`, not raised.
+        """
         before = [talk.example_id for talk, _ in missing_candidates(run)]
         with run.lock():
             ending = self._do_tasks(run, BuildOptions, [ShardTask(name=CANDIDATES)], before)
@@ -188,9 +200,12 @@ class ShardRunner:
     def judge_shards(
         self, run: Run, judges: Sequence[Judge], calls: CallOptions
     ) -> list[JudgeSummary]:
-        """Let judges score the conversations of a run that they have not scored; return a summary
-        for each. Judges that read a file of labels run in this process, since it covers all
-        shards."""
+        """Let judges score, shard by shard, the conversations that they have not scored; return a
+        summary for each.
+
+        Judges that read a file of labels run in this process, since it covers all shards; their
+        summaries come last. Why work is left is in `jobs.stopped`, not raised.
+        """
         apart = [item for item in judges if "labels" not in kind_of(item.spec).needs]
         labels = [item for item in judges if item not in apart]
         pending = {item.fingerprint: find_pending(run, item) for item in apart}
@@ -346,7 +361,12 @@ class ShardRunner:
             ledger.unpriced = ledger.unpriced or after.unpriced
 
     def forecast_work(self, run: Path, policy: str, estimate: Tokens) -> ShardForecast:
-        """Return what the work would take, and what would be started for it."""
+        """Return the forecast of the work (`forecast_shards`), with the script that would start it
+        for `--on`.
+
+        Rates are measured in an earlier run of this policy in `runs` if there is one. Nothing is
+        started or written.
+        """
         count = self.spread.shards or self._default_count()
         script, at_once = None, 1
         if self.spread.on is not None:
@@ -438,5 +458,6 @@ def _stop_reason(states: ShardStates, ending: ShardsEnding) -> ConvbenchError:
 
 
 def judges_for(runner: ShardRunner, run: Run) -> Judges:
-    """Return the function with which judges score this run: by shards, or in this process."""
+    """Return the function with which judges score this run: the runner's `judge_shards`, or
+    `score_here`."""
     return runner.judge_shards if runner.applies_to(run) else score_here

@@ -29,9 +29,13 @@ SLURM_ANSWER_S = 60.0
 
 
 def fill_template(own: str, template: Path | None, values: Mapping[str, str | int]) -> str:
-    """Return a script with its placeholders (`{{ command }}`, `{{ workers }}`, …) filled in:
-    `own`, or the user's file. Only names in double braces are placeholders. Raises SpecError for an
-    unknown one, or if the command is missing."""
+    """Return the text of `own`, or of the user's file, with its placeholders (`{{ command }}`, …)
+    filled in.
+
+    Only names in double braces are placeholders, and the keys of `values` are known. Raises
+    SpecError for an unknown one, or if the user's file names neither `command` nor `words`;
+    RunError if it cannot be read.
+    """
     text, where = own, "its own template"
     if template is not None:
         text, where = read_bytes(template).decode("utf-8", "replace"), str(template)
@@ -58,7 +62,11 @@ def fill_template(own: str, template: Path | None, values: Mapping[str, str | in
 
 
 def job_name(folder: Path) -> str:
-    """Return a valid job name made from a folder's."""
+    """Return a folder's name as a job name: other characters than letters, digits, `.`, `_` and `-`
+    become `-`.
+
+    It is cut to 60 characters, and `run` if empty.
+    """
     return re.sub(r"[^A-Za-z0-9._-]", "-", folder.name)[:60] or "run"
 
 
@@ -90,11 +98,14 @@ exit "$code"
 """
 
     def default_count(self, address: str | None) -> int:
-        """Return the default number of tasks at once."""
+        """Return the default number of tasks at once, always 4."""
         return 4
 
     def render_script(self, job: ShardJob) -> str:
-        """Return the script of the array, with values quoted for a shell."""
+        """Return the script of the array, with values quoted for a shell.
+
+        Raises SpecError for an invalid template.
+        """
         words = shlex.join([sys.executable, "-m", "convbench", *job.words])
         values: dict[str, str | int] = {
             "name": job_name(job.run),
@@ -110,13 +121,20 @@ exit "$code"
         return fill_template(self.SCRIPT, job.template, values)
 
     def start_shards(self, job: ShardJob) -> SlurmJob:
-        """Submit the array."""
+        """Write `shards/shards.sbatch` into the run, submit it as one array, and return the job.
+
+        Raises MissingDependency without Slurm, RunError if it is refused, SpecError for an invalid
+        template.
+        """
         script = job.run / "shards" / "shards.sbatch"
         return submit_slurm(script, self.render_script(job), job.logs_folder, len(job.indices))
 
 
 def array_ranges(indices: Sequence[int]) -> str:
-    """Return indexes as ranges: `0-3,7` for 0, 1, 2, 3, 7."""
+    """Return indexes as ranges in ascending order: `0-3,7` for 0, 1, 2, 3, 7.
+
+    Raises IndexError for none.
+    """
     ordered = sorted(indices)
     starts = [ordered[0], *(b for a, b in pairwise(ordered) if b != a + 1)]
     ends = [*(a for a, b in pairwise(ordered) if b != a + 1), ordered[-1]]
@@ -133,7 +151,12 @@ class SlurmJob:
         self._every = float(os.environ.get(SLURM_LOOK) or SLURM_LOOK_S)
 
     def poll_shards(self) -> int:
-        """Return how many tasks run or wait. Slurm is asked only every few seconds."""
+        """Return how many tasks run or wait.
+
+        Slurm is asked every ten seconds at most, else the last number is returned.
+
+        If it does not answer, the last number stays.
+        """
         if time.monotonic() - self._looked > self._every:
             self._looked = time.monotonic()
             with suppress(RunError):  # if Slurm does not answer, the job may still run
@@ -169,8 +192,11 @@ def _run_slurm(command: list[str]) -> str:
 
 
 def submit_slurm(script: Path, text: str, logs: Path, count: int) -> SlurmJob:
-    """Write a script, submit it and return the job. Raises MissingDependency without Slurm,
-    RunError if it is refused."""
+    """Write a script, submit it and return the job; the folder of logs is made.
+
+    `count` is the number of its tasks until Slurm is asked. Raises MissingDependency without sbatch
+    or squeue, RunError if it is refused.
+    """
     for program in ("sbatch", "squeue"):
         if shutil.which(program) is None:
             raise MissingDependency(
@@ -230,11 +256,14 @@ spec:
 """
 
     def default_count(self, address: str | None) -> int:
-        """Return the default number of pods at once."""
+        """Return the default number of pods at once, always 4."""
         return 4
 
     def render_script(self, job: ShardJob) -> str:
-        """Return the manifest. The run is expected in the volume under its own name."""
+        """Return the manifest of the Job, with the run expected in the volume as `/work/NAME`.
+
+        Raises SpecError for an invalid template.
+        """
         inside = f"/work/{job.run.name}"
         inner = tuple(word.replace(str(job.run), inside).replace("$", "$$") for word in job.words)
         words = replace(job, words=inner).shard_command("$(JOB_COMPLETION_INDEX)")
@@ -250,7 +279,11 @@ spec:
         return fill_template(self.MANIFEST, job.template, values)
 
     def start_shards(self, job: ShardJob) -> StartedShards:
-        """Write the manifest and raise RunError: the user starts pods with kubectl."""
+        """Write `shards/job.yaml` into the run and raise RunError: the user starts pods with
+        kubectl.
+
+        Nothing is returned.
+        """
         manifest = job.run / "shards" / "job.yaml"
         write_atomic(manifest, self.render_script(job).encode())
         raise RunError(

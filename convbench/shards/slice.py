@@ -41,9 +41,10 @@ SliceResult = BuildSummary | SampleSummary | JudgeSummary
 def run_slice(
     run: Run, index: int, total: int, calls: CallOptions, tasks: Sequence[ShardTask] | None = None
 ) -> list[SliceResult]:
-    """Do these tasks, or those of the run's plan, on one shard. Return a summary of each.
+    """Do these tasks, or those of the run's plan, on one shard; return a summary of each, in order.
 
-    Raises RunError if the run has another number of shards, and other ConvbenchError subclasses.
+    Tasks after one that was interrupted or stopped are not begun and have no summary. Raises
+    RunError if the run has another number of shards, and other ConvbenchError subclasses.
     """
     plan = read_plan(run.path)
     tasks = plan.tasks if tasks is None else tasks
@@ -76,8 +77,12 @@ def _shard_limit(
 async def work_on(
     run: Run, attempt: ShardAttempt, tasks: Sequence[ShardTask], calls: CallOptions
 ) -> list[SliceResult]:
-    """Do these tasks in an attempt at a shard and return their summaries. However it ends, why work
-    is left is written into the shard's folder."""
+    """Do these tasks in an attempt at a shard and return their summaries, up to the first that did
+    not finish.
+
+    However it ends, the shard's folder is sealed, and why work is left is written into it. Errors
+    are raised.
+    """
     ledger: Budget = calls.ledger
     ledger.before_attempt, before = attempt.raise_if_lost, ledger.before_attempt
     calls = replace(calls, api_base=_call_address(calls, attempt))
@@ -124,8 +129,10 @@ def _call_address(calls: CallOptions, attempt: ShardAttempt) -> str | None:
 
 
 def stored_judge(run: Run, task: ShardTask) -> Judge:
-    """Return the judge of a task from the run's files. Raises MissingDependency if it is not
-    there."""
+    """Return the judge of a task, made from the spec in the run's folder `judges`.
+
+    Raises MissingDependency, with the command that stores it, if it is not there.
+    """
     specs = run.judge_specs()
     fingerprint = task.name.removeprefix(JUDGE)
     if fingerprint not in specs:
@@ -153,8 +160,11 @@ class ShardsEnding:
 def work_in_turn(
     run: Run, indices: Sequence[int], tasks: Sequence[ShardTask], calls: CallOptions
 ) -> ShardsEnding:
-    """Work on one shard after another in this process, with one ledger, and return how it ended. An
-    error in one shard does not stop the others, except those of FOR_ALL."""
+    """Work on one shard after another in this process, with one ledger, and return how it ended.
+
+    An error in one shard becomes a note and does not stop the others, except those of FOR_ALL,
+    which end the work as `stopped`. So does an interruption, as `interrupted`.
+    """
     calls = calls.with_ledger()
     ledger: Budget = calls.ledger
     ledger.set_limits(calls.budget, calls.budget_tokens)

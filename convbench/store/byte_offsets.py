@@ -56,7 +56,11 @@ class OffsetReader:
         self._cache.clear()
 
     def find_end(self) -> int:
-        """Return the offset of the end of the last complete line, looked up anew."""
+        """Return the byte offset just after the last complete line, counted through all parts; 0
+        without a file.
+
+        The list of parts is read anew on each call.
+        """
         with self._lock:
             self._list_pieces()
             if not self._pieces:
@@ -65,7 +69,10 @@ class OffsetReader:
             return self._starts[-1] if frame is not None else self._starts[-2] + end_of_lines(path)
 
     def read_range(self, start: int, length: int) -> bytes:
-        """Return `length` bytes from an offset. Raises RunError if the file has fewer."""
+        """Return `length` bytes from a byte offset, counted through all parts as decompressed text.
+
+        If the file has fewer, its parts are listed anew and read once more; then RunError.
+        """
         with self._lock:
             try:
                 data = self._read_pieces(start, length)
@@ -115,7 +122,11 @@ class RecordReader(Generic[Record]):
         self._cache: OrderedDict[int, Record] = OrderedDict()
 
     def read_record(self, start: int, length: int) -> Record:
-        """Return the record at an offset. Raises RunError for a damaged one."""
+        """Return the record at a byte offset, parsed as the reader's model.
+
+        `length` counts the newline. The last 64 records are kept by their offset. Raises RunError
+        for a record that is missing or does not match the model.
+        """
         record = self._cache.get(start)
         if record is None:
             line = self._reader.read_range(start, length)
@@ -127,12 +138,18 @@ class RecordReader(Generic[Record]):
 
 
 def size_of(path: Path) -> int:
-    """Return the number of bytes of a file and its parts as one text, 0 if there is none."""
+    """Return the number of bytes of a file and its parts as one text, 0 if there is none.
+
+    Compressed parts count with their decompressed size; a torn last line counts too.
+    """
     return OffsetReader(path)._starts[-1] if file_exists(path) else 0
 
 
 def end_of_lines(path: Path) -> int:
-    """Return the offset of the end of the last complete line of one plain file."""
+    """Return the byte offset just after the last newline of one plain file, 0 if it has no newline.
+
+    Raises FileNotFoundError if there is no file.
+    """
     with open_to_read(path) as file:
         size = at = file.seek(0, 2)
         while at > 0:

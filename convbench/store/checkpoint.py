@@ -26,29 +26,38 @@ class Checkpoint:
 
     @property
     def is_finished(self) -> bool:
-        """Return True if its training ended."""
+        """Return True if the folder holds `training.json`, which a training writes last."""
         return (self.folder / TRAINING).is_file()
 
     @cached_property
     def recipe(self) -> Mapping[str, Any]:
-        """Return the resolved recipe, empty if there is no file. Raises RunError if it cannot be
-        read."""
+        """Return the resolved recipe in `recipe.yaml` by key, read once; empty without that file.
+
+        Raises RunError if it is no YAML mapping or cannot be read.
+        """
         return _read_recipe(self.folder / RECIPE)
 
     @cached_property
     def training(self) -> Mapping[str, Any]:
-        """Return what the training wrote, empty if it is not finished. Raises RunError if it cannot
-        be read."""
+        """Return the contents of `training.json` by key, read once; empty if the training is not
+        finished.
+
+        Raises RunError if it cannot be read.
+        """
         return read_object(self.folder / TRAINING)
 
     @property
     def id(self) -> str:
-        """Return RUN/FOLDER, by which a repository of this checkpoint is recognised."""
+        """Return `RUN/FOLDER`: the run named in `training.json` and the folder's own name.
+
+        RUN is `None`, as text, for a checkpoint that is not finished.
+        """
         return f"{self.training.get('run')}/{self.folder.resolve().name}"
 
     @property
     def is_adapter(self) -> bool:
-        """Return True if the weights are an adapter's, without their base model."""
+        """Return True if the folder has no `config.json`, as with an adapter's weights; also for a
+        missing folder."""
         return not (self.folder / "config.json").is_file()
 
 

@@ -23,8 +23,11 @@ KEY = ("example_id",)
 
 
 def read_examples(path: Path) -> Mapping[str, Example]:
-    """Return the questions in a file by example_id, in its order. Raises RunError if an id occurs
-    twice."""
+    """Return the questions in a file by example_id, in its order; empty without a file.
+
+    A file of more than 8 MiB gives an `ExampleFile`, which reads questions when they are looked up,
+    any other a dict. Raises RunError for a damaged line and for an id that occurs twice.
+    """
     if size_of(path) > LARGE:
         return ExampleFile(path)
     examples: dict[str, Example] = {}
@@ -108,11 +111,13 @@ class ExampleFile(Mapping[str, Example]):
         return (example.example_id for example in self._iter_examples())
 
     def values(self) -> ValuesView[Example]:
-        """Return the questions in the order of the file, each read once."""
+        """Return a view of the questions in the order of the file, which each iteration reads
+        anew."""
         return _ExampleValues(self)
 
     def items(self) -> ItemsView[str, Example]:
-        """Return (example_id, question) in the order of the file, each read once."""
+        """Return a view of (example_id, question) in the order of the file, which each iteration
+        reads anew."""
         return _ExampleItems(self)
 
     def _iter_examples(self) -> Iterator[Example]:

@@ -39,8 +39,12 @@ class FolderSeal:
 
 
 def seal_folder(folder: Path, kind: Kind, names: Iterable[str], about: Mapping[str, Any]) -> None:
-    """Write `seal.json` for these files, paths within the folder. Equal files give equal text.
-    Raises RunError if a file cannot be read or the seal cannot be written."""
+    """Write `seal.json` for these files, paths within the folder, in place of an earlier seal.
+
+    Its keys are `kind`, `about`, `files` (hex SHA-256 by path, sorted; the seal itself is left out)
+    and `sha256` of the other three. Equal files give equal text. Raises RunError if a file cannot
+    be read or the seal cannot be written.
+    """
     try:
         files = {name: file_digest(folder / name) for name in sorted(set(names) - {FILE})}
     except OSError as error:
@@ -50,13 +54,22 @@ def seal_folder(folder: Path, kind: Kind, names: Iterable[str], about: Mapping[s
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the paths of all files of a folder within it, as a seal names them."""
+    """Return the paths of all files below a folder, relative to it and with `/`, in no fixed order.
+
+    Hidden files, links to files and `seal.json` itself are included. A missing folder gives an
+    empty list.
+    """
     return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
 def check_folder(folder: Path, *, refuse_extra: bool = False) -> FolderSeal:
-    """Compare a folder with its seal. With `refuse_extra` a file that the seal does not cover is a
-    problem too. Raises RunError if there is no readable seal."""
+    """Compare a folder with its seal and return the seal, with one line in `problems` for each
+    difference.
+
+    Missing, changed and unreadable files and a changed `seal.json` are problems; with
+    `refuse_extra` so is a file that the seal does not cover, except `.gitattributes`. Raises
+    RunError if there is no seal or it cannot be parsed, never for a difference.
+    """
     path = folder / FILE
     content = read_object(path)
     if not content:

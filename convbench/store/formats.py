@@ -28,8 +28,13 @@ NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 
 
 def format_result(result: QueryResult, form: Format, width: int = 80) -> bytes:
-    """Return the bytes of a result in a format. `width` is the number of terminal columns for
-    `table`. Raises QueryError if parquet cannot hold the columns."""
+    """Return the bytes of a result in a format, ending with a newline except for parquet.
+
+    `table` shows at most 1,000 rows, cut to `width` terminal columns, and a last line such as `(3
+    rows)`. `json` is one list of objects, one a line. `csv` has a header; null is an empty cell,
+    and nested values are JSON. `parquet` is compressed with zstd; QueryError if it cannot hold the
+    columns.
+    """
     if form == "parquet":
         return _to_parquet(result)
     if form == "json":
@@ -71,8 +76,12 @@ def _to_csv(result: QueryResult) -> bytes:
 
 
 def count_formulas(result: QueryResult) -> int:
-    """Return the number of texts that a spreadsheet would run as formulas. They are written
-    unchanged, for programs."""
+    """Return the number of cells in text columns that a spreadsheet would run as formulas, 0 if
+    none.
+
+    Such a text begins with `=`, `+`, `@`, a tab or a carriage return, or with `-` before anything
+    but a space, a digit or another `-`. Nested values are not looked at.
+    """
     import pyarrow
     import pyarrow.compute
 

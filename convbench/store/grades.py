@@ -78,9 +78,11 @@ SQL_GRADES = {
 
 
 def graded_rows(run: Run, split: str) -> Iterator[tuple[ConversationRow, QuestionSplit, GradeRow]]:
-    """Yield the conversations of a split, or of `all`, with their grades.
+    """Yield (index row, split and group of the question, grade) of each conversation of a split, or
+    of `all`.
 
-    Raises RunError as `Run.joined_rows` does, and for a damaged record among them.
+    Only the newest conversation of every key is yielded, in the order of the files. Raises RunError
+    as `Run.joined_rows` does, and for a damaged record among them.
     """
     rows = run.joined_rows()  # listed before the grades, of which there may be more by then
     grades = Index(_grades_table(run, split), run.record_files("conversations.jsonl")).all_rows()
@@ -90,8 +92,12 @@ def graded_rows(run: Run, split: str) -> Iterator[tuple[ConversationRow, Questio
 
 
 def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
-    """Yield the conversations with the words of the policy's turns, ungraded. Raises RunError as
-    `Run.joined_rows` does, and for a damaged record."""
+    """Yield (index row, number of words in the policy's turns) of the newest conversation of every
+    key.
+
+    All splits are included, in the order of the files; nothing is graded. Raises RunError as
+    `Run.joined_rows` does, and for a damaged record.
+    """
     protocol = run.manifest.protocol
 
     def read_line(where: str, line: bytes) -> tuple[int]:
@@ -106,7 +112,7 @@ def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
 
 
 def count_words(protocol: ProtocolSpec, talk: Conversation) -> int:
-    """Return the words of the policy's turns."""
+    """Return the number of words in the policy's turns of a conversation, 0 if it has none."""
     return word_count(text_of(talk.turns[i].content) for i in policy_turns(protocol, talk))
 
 
@@ -151,7 +157,12 @@ def _hash_program() -> str:
 
 
 def register_functions(connection: Any, runs: Sequence[Run]) -> None:
-    """Give a DuckDB connection the functions `graded` and `parts`."""
+    """Give a DuckDB connection the SQL functions `graded` and `parts`.
+
+    `graded` takes (index of the run in `runs`, failed, texts of the policy, choice labels, choice
+    texts, gold answer) and returns a struct with the fields of `SQL_GRADES`. `parts` is
+    `content_text`.
+    """
     import pyarrow
 
     returned = "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in SQL_GRADES.items()) + ")"
@@ -200,7 +211,11 @@ def _grade_record(
 
 
 def content_text(content: str) -> str:
-    """Return the text of a message's content of several parts; other text as it is."""
+    """Return the text of a message's content of several parts, given as JSON: its texts, one a
+    line.
+
+    An image gives `[image]`. Content that is no JSON list of parts is returned unchanged.
+    """
     import orjson
 
     try:

@@ -50,8 +50,12 @@ WRITES = re.compile(r"(?:INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE")
 
 
 def reading_statement(connection: DuckDBPyConnection, sql: str) -> Statement:
-    """Return the single statement in `sql`. Raises QueryError for several, none, invalid SQL, or a
-    statement that writes."""
+    """Return the single statement in `sql`.
+
+    Raises QueryError for none or several statements, for invalid SQL, and for any statement but
+    SELECT (WITH, VALUES, DESCRIBE, SHOW and SUMMARIZE count as such) or EXPLAIN of one. A nested
+    statement that writes is refused too.
+    """
     import duckdb
 
     try:
@@ -88,16 +92,22 @@ def _has_writes(connection: DuckDBPyConnection, sql: str) -> bool:
 
 
 def has_short_values(tree: Any) -> bool:
-    """Return True if no expression calls a function of LONG. DuckDB cannot be interrupted while
-    one makes its value; in a FROM they make rows, and it can."""
+    """Return True if no expression in a syntax tree calls a function of LONG; True also for None.
+
+    DuckDB cannot be interrupted while such a function makes its value. In a FROM they make rows,
+    and it can be, so calls there do not count.
+    """
     rows = [node["function"] for node in _iter_nodes(tree) if node.get("type") == "TABLE_FUNCTION"]
     named = (n for n in _iter_nodes(tree) if not any(n is row for row in rows))
     return not any(str(node.get("function_name")).lower() in LONG for node in named)
 
 
 def query_needs(connection: DuckDBPyConnection, sql: str) -> tuple[set[str], bool]:
-    """Return (the views that `sql` reads, whether it needs the text of conversations). In doubt it
-    returns more than is needed."""
+    """Return (names of the views that `sql` reads, whether it needs the text of conversations).
+
+    In doubt more is returned than is needed: a statement that is no SELECT gives the views it
+    mentions, or all, and True; a query that can name tables in a text gives all views and True.
+    """
     tree = syntax_tree(connection, sql)
     if tree is None:  # DESCRIBE, SUMMARIZE, EXPLAIN, …
         named = {name for name in VIEW_NAMES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)}
@@ -124,7 +134,8 @@ def _wants_text(tree: Any) -> bool:
 
 
 def syntax_tree(connection: DuckDBPyConnection, sql: str) -> Any:
-    """Return DuckDB's syntax tree of a SELECT, or None for another statement."""
+    """Return DuckDB's `json_serialize_sql` of a SELECT as a dict, or None for any other or invalid
+    SQL."""
     rows = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(rows[0][0])
     return None if tree.get("error") else tree
@@ -151,6 +162,7 @@ def _iter_strings(tree: Any) -> Iterator[str]:
 
 
 def first_line(error: object) -> str:
-    """Return the first line of DuckDB's message, without the error's class."""
+    """Return the first line of an error's message, without a leading `… Error: `; its class's name
+    if empty."""
     line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return re.sub(r"^\w+ Error: ", "", line)

@@ -96,17 +96,18 @@ class VerdictRow(NamedTuple):
 
     @property
     def scores(self) -> dict[str, float]:
-        """Score by metric."""
+        """Return the score by metric, empty if it has none."""
         return orjson.loads(self.scores_json) if self.scores_json else {}
 
     @property
     def details(self) -> dict[str, Any]:
-        """What else its kind of judge notes."""
+        """Return what else its kind of judge records, empty for most judges."""
         return json.loads(self.details_json) if self.details_json else {}
 
     @property
     def usd(self) -> float | None:
-        """What its calls cost: 0 where no model was asked, None where their price is unknown."""
+        """Return what its calls cost in dollars: 0.0 if no model was asked, None if the price is
+        unknown."""
         return _usd_of(self.cost_usd, self.prompt_tokens)
 
 
@@ -174,7 +175,10 @@ class Index(Generic[Row]):
         self._sidecars.prune_folder()
 
     def newest_rows(self) -> Iterator[Row]:
-        """Yield the last row of every key."""
+        """Yield the last row of every key, in the order of the files.
+
+        A key is the first `keys` columns of the table.
+        """
         keys = self._table.keys
         older = superseded_ordinals(
             lambda: (values[2 : 2 + keys] for _, values in self._iter_values(keys))
@@ -184,7 +188,11 @@ class Index(Generic[Row]):
                 yield row
 
     def all_rows(self, first: str | None = None) -> Iterator[Row]:
-        """Yield every row, or those whose first column is this, in the order of the files."""
+        """Yield every row in the order of the files, those that a later row of the same key
+        replaces included.
+
+        With `first` only rows whose first column is this text are yielded.
+        """
         make = self._table.make_row
         for source, (start, *values) in self._iter_values(len(self._table.columns), first):
             yield make((source.path, source.base + start, *values))

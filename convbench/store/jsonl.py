@@ -41,7 +41,11 @@ class Appender:
         self._size = 0
 
     def open_file(self) -> FileIO:
-        """Return the open file. Raises RunError if it cannot be written."""
+        """Return the file opened for appending, after cutting off a torn last line; as it is if
+        already open.
+
+        Raises RunError if it cannot be written, or if its torn last line is longer than 256 MiB.
+        """
         if self._file is not None:
             return self._file
         try:
@@ -54,9 +58,11 @@ class Appender:
         return file
 
     def write(self, line: bytes) -> None:
-        """Append one line and pass it to the system at once, so that a kill does not lose it.
+        """Append one line, given without its newline, and pass it to the system at once.
 
-        A line that does not fit on the disk leaves no torn line. Raises RunError.
+        A killed process therefore loses no line. A line that does not fit on the disk leaves no
+        torn line and raises RunError. At 16 MiB the file is renamed to a part, which a thread
+        compresses.
         """
         file = self.open_file()
         data = memoryview(redact_bytes(line, self._hidden) + b"\n")
@@ -84,8 +90,13 @@ class Appender:
         return self.open_file()
 
     def close(self) -> None:
-        """Sync the file to the disk and close it, after compressing a long one. A later line opens
-        it again."""
+        """Sync the file to the disk and close it; a later line opens it again.
+
+        Do nothing if it is not open.
+
+        A file of 4 MiB or more becomes a compressed part first; this waits until it is compressed.
+        Raises RunError.
+        """
         file, compressor = self._file, self._compressor
         if file is None:
             return
@@ -133,14 +144,21 @@ def _cut_torn_line(path: Path, descriptor: int) -> int:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number from 1, line) of every complete line, those of compressed parts first.
-    Yield nothing if there is no file."""
+    """Yield (line number from 1, line with its newline) of every complete line, those of parts
+    first.
+
+    Empty lines and a torn last line are left out, but numbers count them. Without a file nothing is
+    yielded. Raises RunError for a line of more than 256 MiB and for a file that cannot be read.
+    """
     return ((number, line) for number, _, line in lines_with_offsets(path))
 
 
 def lines_with_offsets(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (line number from 1, byte offset, line) of every complete line. Offsets count through
-    the parts and the file as one text."""
+    """Yield (line number from 1, byte offset, line with its newline) of every complete line.
+
+    Numbers and offsets count through the parts and the file as one text. Empty lines and a torn
+    last line are left out; without a file nothing is yielded. Raises RunError as `raw_lines` does.
+    """
     start = 0
     for number, line in enumerate(raw_lines(path), 1):
         if line.endswith(b"\n") and line != b"\n":
@@ -168,8 +186,12 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a small file of ours atomically, with the API keys in use redacted. A link at this path
-    is replaced, not followed. Raises RunError if it cannot be written."""
+    """Write a small file atomically, in place of an existing one, with the API keys in use
+    redacted.
+
+    The folder must exist. A link at this path is replaced, not followed. Raises RunError if it
+    cannot be written.
+    """
     temporary = path.with_name(f".{path.name[:SHOWN]}.{os.getpid()}.tmp")
     try:
         with open_new(temporary) as file:
@@ -183,13 +205,16 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_file(path: Path, data: bytes, *, named_by_user: bool) -> None:
-    """Write a file of ours, or with `named_by_user` one whose path the user gave."""
+    """Write a file as `write_atomic` does, or with `named_by_user` as `write_user_file` does."""
     (write_user_file if named_by_user else write_atomic)(path, data)
 
 
 def write_user_file(path: Path, data: bytes) -> None:
-    """Write a file whose path the user gave, with the API keys in use redacted. An existing one is
-    written in place: a link is followed, mode and owner stay, a device or pipe gets the bytes."""
+    """Write a file whose path the user gave, with the API keys in use redacted.
+
+    An existing one is written in place: a link is followed, mode and owner stay, a device or pipe
+    gets the bytes. A new one is written atomically. Raises RunError if it cannot be written.
+    """
     try:
         if not path.exists():
             write_atomic(path.resolve(), data)  # a dangling link is followed too
@@ -201,8 +226,11 @@ def write_user_file(path: Path, data: bytes) -> None:
 
 
 def move_to_user_file(temporary: Path, path: Path) -> None:
-    """Move a file of ours to a path that the user gave; an existing file there is written in place.
-    Raises OSError."""
+    """Move a file to a path that the user gave. Raises OSError.
+
+    If something exists there, it is overwritten in place, and `temporary` stays for the caller to
+    remove.
+    """
     if not path.exists():
         temporary.replace(path.resolve())
         return
@@ -211,7 +239,10 @@ def move_to_user_file(temporary: Path, path: Path) -> None:
 
 
 def disk_error(path: Path, error: OSError) -> RunError:
-    """Return a RunError that says in one line why a file cannot be written."""
+    """Return a RunError that says in one line why a file cannot be written; it is not raised here.
+
+    For a full disk it says how to resume.
+    """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(
             f"{path}: the disk is full; what was written stays readable. Free some space, "

@@ -31,7 +31,7 @@ class Hashes:
         self.all.append(hash(name))
 
     def find_repeated(self) -> set[int]:
-        """Return the hashes that were added more than once."""
+        """Return the hashes that were added more than once, empty if none."""
         ordered = self.all[:]
         _sort_hashes(ordered)
         return {before for before, after in pairwise(ordered) if before == after}
@@ -65,11 +65,17 @@ class NameOrdinals:
         self._hashes = array("q", map(hashes.all.__getitem__, self._positions))
 
     def ordinal_of(self, name: str) -> int | None:
-        """Return the first position of a name, or None if it was not added."""
+        """Return the first position, from 0, of a name with this name's hash, or None if there is
+        none.
+
+        Names are not compared, so that rarely it is the position of another name with an equal
+        hash.
+        """
         return next(self.possible_ordinals(name), None)
 
     def possible_ordinals(self, name: str) -> Iterator[int]:
-        """Yield the positions of all names that have this name's hash."""
+        """Yield, in ascending order, the positions from 0 of all names that have this name's
+        hash."""
         name_hash = hash(name)
         at = bisect_left(self._hashes, name_hash)
         while at < len(self._hashes) and self._hashes[at] == name_hash:
@@ -119,7 +125,8 @@ class AttemptCounts:
         self._keys = NameSet(hashes)
 
     def get(self, key: str, default: tuple[int, bool] = (0, False), /) -> tuple[int, bool]:
-        """Return (number of attempts, whether the newest succeeded) of a key."""
+        """Return (number of attempts, whether the newest succeeded) of a key; `default` for one
+        never tried."""
         key_hash = hash(key)
         if key_hash in self._exceptions:
             return self._exceptions[key_hash]
@@ -135,8 +142,10 @@ class AttemptCounts:
 
 
 def superseded_ordinals(names: Callable[[], Iterable[tuple[str, ...]]]) -> set[int]:
-    """Return the ordinals of names that occur again later. `names` is called a second time if any
-    may do so, and must yield the same names."""
+    """Return the positions, from 0, of names that occur again later; empty if all differ.
+
+    `names` is called a second time if any hash repeats, and must yield the same names.
+    """
     hashes = Hashes(names())
     repeated = hashes.find_repeated()
     last: dict[tuple[str, ...], int] = {}
@@ -150,8 +159,11 @@ def superseded_ordinals(names: Callable[[], Iterable[tuple[str, ...]]]) -> set[i
 
 
 def read_key_fields(where: str, line: bytes, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the texts of these fields of a JSON line. If they come first, as in our own lines, the
-    rest is not parsed. Raises RunError if one is no text."""
+    """Return the texts of these fields of a JSON line, in the order of `names`.
+
+    If they come first in the line and in this order, the rest of it is not parsed. Raises RunError
+    beginning with `where` if the line is no JSON object, or if a field is missing or no text.
+    """
     match = _key_pattern(names).match(line)
     if match is not None:
         try:

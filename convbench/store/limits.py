@@ -53,8 +53,13 @@ SPILLED = 8
 
 
 def allow_spilling(connection: DuckDBPyConnection, size: int, limit: MemoryLimit = ONCE) -> bool:
-    """Let DuckDB spill records of `size` bytes to temporary files if they exceed the limit. Return
-    True if it may. DuckDB removes its files when it is closed."""
+    """Let DuckDB spill to temporary files if records of `size` bytes exceed the limit; return True
+    if so.
+
+    DuckDB then holds at most `limit.held_mb` MiB in memory, and removes its files when it is
+    closed. In any case the progress bar is turned off, and up to 32 MiB of records one thread is
+    used.
+    """
     import duckdb
 
     # The bar would be drawn on stdout even without a terminal. In a notebook without ipywidgets
@@ -75,7 +80,8 @@ def allow_spilling(connection: DuckDBPyConnection, size: int, limit: MemoryLimit
 
 
 def seal_memory(connection: DuckDBPyConnection) -> None:
-    """Limit the memory of a connection whose runs are loaded, and forbid spilling to the disk."""
+    """Limit a connection's memory to 2,048 MiB and four times what its tables take, and forbid
+    spilling."""
     connection.execute("SET temp_directory = ''")
     connection.execute(f"SET memory_limit = '{MEMORY_MB + 4 * _used_mb(connection)}MiB'")
 
@@ -84,11 +90,12 @@ def seal_memory(connection: DuckDBPyConnection) -> None:
 def limit_query(
     connection: DuckDBPyConnection, seconds: float, advice: str, *, exit_on_timeout: bool = False
 ) -> Iterator[None]:
-    """Run the body of `with` within limits. Raises QueryError after `seconds`, and a subclass of it
-    if memory runs out; both messages end with `advice`.
+    """Run the body of `with` within limits of time and memory; nothing is yielded.
 
-    With `exit_on_timeout` the address space is limited too, and this process ends itself (exit code
-    1) if DuckDB cannot be interrupted: for a program that does nothing else.
+    Raises QueryError after `seconds`, OutOfMemory (a subclass) if memory runs out, both with a
+    message that ends with `advice`, and KeyboardInterrupt for Ctrl-C. With `exit_on_timeout` the
+    address space is limited too, and this process ends itself (exit code 1) if DuckDB has not
+    stopped 5 s after the limit.
     """
     import duckdb
 
@@ -133,8 +140,12 @@ def _used_mb(connection: DuckDBPyConnection) -> int:
 
 @contextlib.contextmanager
 def limit_address_space(extra_bytes: int) -> Iterator[None]:
-    """Limit the address space of this process to what it has now and `extra_bytes`, beyond which it
-    gets a MemoryError. Do nothing on systems without /proc."""
+    """Limit the address space of this process, in the body of `with`, to its present size and
+    `extra_bytes`.
+
+    Beyond that an allocation raises MemoryError. The limit of before is restored at the end.
+    Nothing is done on systems without /proc.
+    """
     try:
         import resource
 

@@ -25,12 +25,12 @@ LOCK = ".lock"
 def folder_lock(
     folder: Path, doing: str, way_out: str = "", name: str = LOCK, wait_s: float = 0.0
 ) -> Iterator[int]:
-    """Lock a folder for the body of `with`; `doing` says what for, e.g. `writing to this run`.
-    Raises RunError naming the holder if another process has the lock for longer than `wait_s`
-    seconds; its message ends with `way_out`.
+    """Lock a folder for the body of `with`, and yield the lock's descriptor.
 
-    Yields the lock's descriptor: a child process that inherits it keeps the lock if this process
-    is killed.
+    `doing` says what for, for example that a run is written to. A child process that inherits the
+    descriptor keeps the lock if this process is killed. Raises RunError naming the holder, and
+    ending with `way_out`, if another process has the lock for longer than `wait_s` seconds;
+    RunError too if the lock's file cannot be written.
     """
     descriptor = _acquire_lock(folder, name, fcntl.LOCK_EX, doing, way_out, wait_s)
     try:
@@ -41,8 +41,11 @@ def folder_lock(
 
 @contextmanager
 def shared_folder_lock(folder: Path, doing: str) -> Iterator[int | None]:
-    """Lock a folder against `folder_lock`, together with other holders of a shared lock. Yields the
-    lock's descriptor, or None without a lock if this process may not write to the folder."""
+    """Lock a folder against `folder_lock`, together with other holders of a shared lock.
+
+    Yields the lock's descriptor, or None, without a lock, if this process may not write to the
+    folder. Raises RunError naming the holder if another process has the exclusive lock.
+    """
     if not os.access(folder, os.W_OK):
         yield None
         return

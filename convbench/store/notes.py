@@ -35,7 +35,10 @@ class RunLabel(FrozenModel):
 
 
 def read_label(run: Run) -> RunLabel:
-    """Return the tags and the note of a run, empty if it has none."""
+    """Return the tags and the note of a run, empty if it has no `label.json`.
+
+    Raises RunError for a damaged one.
+    """
     file = run.path / LABEL_FILE
     return read_model(file, RunLabel) if is_file(file) else RunLabel()
 
@@ -43,9 +46,13 @@ def read_label(run: Run) -> RunLabel:
 def write_label(
     run: Run, tags: Iterable[str] = (), without: Iterable[str] = (), note: str | None = None
 ) -> RunLabel:
-    """Add `tags`, remove those of `without`, set the note (an empty one removes it), under a lock.
-    Return the new label. Raises UsageError for an invalid tag, RunError for one to remove that the
-    run does not have and for too many."""
+    """Add `tags`, then remove those of `without`, and set the note, under a lock; return the new
+    label.
+
+    Tags keep their order, new ones come last. `note=None` keeps the note, an empty one removes it;
+    line breaks become spaces. Raises UsageError for an invalid tag; RunError for one to remove that
+    the run lacks, for more than 64 tags, and for a note of more than 2,000 characters.
+    """
     with folder_lock(run.path, "changing its tags", name=".label.lock", wait_s=10):
         return _write_label(run, tuple(tags), set(without), note)
 
@@ -80,7 +87,8 @@ Advantages = dict[str, dict[int, float]]
 
 
 def append_credit(run: Run, turn_credits: Iterable[TurnCredit]) -> int:
-    """Append the credit of turns to a run, under its lock. Return the number of turns."""
+    """Append the credit of turns to `advantages.jsonl` of a run, under its lock; return the number
+    of lines written."""
     count = 0
     with run.lock(), Appender(run.path / CREDIT_FILE) as file:
         for credit in turn_credits:
@@ -90,7 +98,11 @@ def append_credit(run: Run, turn_credits: Iterable[TurnCredit]) -> int:
 
 
 def newest_advantages(run: Run) -> Advantages:
-    """Return the newest advantage of every turn that has one, from any source."""
+    """Return the newest advantage of every turn that has one, whatever its source: by conversation,
+    by turn index.
+
+    Empty if nothing was credited. Raises RunError for a damaged line.
+    """
     advantages: Advantages = {}
     for credit in _read_credit(run):
         advantages.setdefault(credit.conversation_id, {})[credit.turn_index] = credit.advantage
@@ -98,7 +110,10 @@ def newest_advantages(run: Run) -> Advantages:
 
 
 def credit_by_source(run: Run) -> dict[str, Advantages]:
-    """Return the newest advantage of every turn by source, e.g. `critic:sweet`."""
+    """Return the newest advantage by source (as `critic:sweet`), by conversation_id, by turn index.
+
+    Empty if nothing was credited. Raises RunError for a damaged line.
+    """
     by_source: dict[str, Advantages] = {}
     for credit in _read_credit(run):
         turns = by_source.setdefault(credit.source, {}).setdefault(credit.conversation_id, {})
@@ -107,7 +122,8 @@ def credit_by_source(run: Run) -> dict[str, Advantages]:
 
 
 def turn_advantages(run: Run, source: str | None = None) -> Advantages:
-    """Return the newest advantage of every turn that one source credited.
+    """Return the newest advantage of every turn that one source credited: by conversation_id, by
+    turn index.
 
     Without `source` the run must have exactly one. Raises RunError if the source is missing or
     ambiguous, or if the file is damaged.
@@ -134,18 +150,24 @@ ComparisonKey = tuple[str, str, str]
 
 
 def comparisons_file(run: Run) -> Path:
-    """Return the path of a run's comparisons."""
+    """Return the path of `comparisons.jsonl` in a run's folder, which need not exist."""
     return run.path / "comparisons.jsonl"
 
 
 def comparison_key(comparison: Comparison) -> ComparisonKey:
-    """Return the key of a comparison."""
+    """Return (conversation shown first, conversation shown second, the judge's fingerprint).
+
+    The other order is another key.
+    """
     return comparison.first, comparison.second, comparison.fingerprint
 
 
 def newest_comparisons(run: Run) -> Iterator[Comparison]:
-    """Return the newest comparison of each key, in the order of the file. Raises RunError for a
-    damaged line."""
+    """Return an iterator over the newest comparison of each key, in the order of their lines; none
+    without a file.
+
+    The whole file is read first. Raises RunError for a damaged line.
+    """
     newest: dict[ComparisonKey, Comparison] = {}
     path = comparisons_file(run)
     for number, line in numbered_lines(path):

@@ -25,7 +25,7 @@ class NameNumbers:
         A name is in the first free slot from its hash on."""
 
     def number_of(self, name: str) -> int:
-        """Return the number of a name; a new name gets the next one."""
+        """Return the number of a name, from 0; a new name is added and gets the next one."""
         half, text = hash(name) >> 32 & LOW, name.encode("utf-8", "surrogatepass")
         last, new = len(self._slots) - 1, len(self)
         at = half & last

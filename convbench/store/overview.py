@@ -29,13 +29,17 @@ class RunOverview:
 
     @property
     def policy(self) -> str:
-        """Return the reference of its policy, or `imported`."""
+        """Return the reference of its policy's model, as the manifest has it."""
         m = self.run.manifest
         return m.cast[m.protocol.policy].model if m.cast else "imported"
 
 
 def read_overview(run: Run) -> RunOverview:
-    """Return the counts of a run. Raises RunError naming a line that cannot be read."""
+    """Return a run's label, number of conversations, judges, child runs and cost.
+
+    Conversations are counted once a key, by their newest record. `judges` also names those whose
+    verdicts all failed. Raises RunError naming a line that cannot be read.
+    """
     counts, usd = [0, 0], 0.0
     """Conversations that completed and that failed; dollars, nan if a price is unknown."""
     for row in run.conversation_rows():

@@ -50,8 +50,12 @@ WINDOW = 128 << 20
 
 
 def list_parts(path: Path) -> list[Path]:
-    """Return the parts of a file of JSON lines, oldest first, without the file itself. The
-    compressed ones among them are of bounded size when they are read (RunError)."""
+    """Return the paths of a file's parts, oldest first, without the file itself; empty if it has
+    none.
+
+    Where a part is there both plain and compressed, the compressed one is returned. Nothing is
+    opened. Raises RunError if the folder cannot be listed.
+    """
     by_number: dict[int, Path] = {}
     for number, part in _numbered_parts(path):
         if part.suffix == COMPRESSED or number not in by_number:
@@ -60,17 +64,18 @@ def list_parts(path: Path) -> list[Path]:
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return the parts and the file itself, where it is there."""
+    """Return the paths of a file's parts, oldest first, then of the file itself; those that
+    exist."""
     return [*list_parts(path), *([path] if path.exists() else [])]
 
 
 def file_exists(path: Path) -> bool:
-    """Whether a file of JSON lines is there, in whatever parts."""
+    """Return True if a file of JSON lines exists, whole or in parts only."""
     return path.exists() or bool(list_parts(path))
 
 
 def plain_size(path: Path) -> int:
-    """Return the bytes that a file and its parts hold, before compression."""
+    """Return the bytes that a file and its parts hold before compression, 0 if there is none."""
     return sum(part_size(part) for part in list_files(path))
 
 
@@ -82,9 +87,10 @@ def part_size(path: Path) -> int:
 
 
 def iter_streams(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield (its path, an open stream of plain lines) of every part and of the file, in order.
+    """Yield (path, open binary stream of decompressed lines) of every part and then of the file.
 
-    A writer may compress the file meanwhile: what was there at the beginning is read once.
+    Each stream is closed when the next is asked for; without a file nothing is yielded. A writer
+    may compress the file meanwhile: what was there at the beginning is read once.
     """
     while True:
         before = [number for number, _ in _numbered_parts(path)]
@@ -101,8 +107,12 @@ def iter_streams(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """Yield every line of a file and its parts, a torn last one too. Raises RunError for one that
-    is no record, so long is it, and where a file cannot be read."""
+    """Yield every line of a file and its parts with its newline; a torn last line and empty lines
+    too.
+
+    Without a file nothing is yielded. Raises RunError for a line of more than 256 MiB, and for a
+    file that cannot be read.
+    """
     number = 0
     try:
         for _, stream in iter_streams(path):
@@ -145,8 +155,11 @@ class Compressor:
         self._finish_killed()
 
     def rotate(self) -> None:
-        """Take the file, which ends with a whole line, out of the way, and compress it beside
-        what goes on. The caller opens the file anew."""
+        """Rename the file, which must end with a whole line, to its next numbered part, and
+        compress that in a thread.
+
+        An earlier compression is waited for. The caller opens the file anew. Raises OSError.
+        """
         number = max((number for number, _ in _numbered_parts(self.path)), default=0) + 1
         uncompressed, _ = _part_paths(self.path, number)
         self.path.rename(uncompressed)
@@ -157,7 +170,8 @@ class Compressor:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until what was taken out of the way is compressed."""
+        """Wait until the part that was renamed last is compressed; return at once if there is
+        none."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -194,13 +208,18 @@ def _compress_if_room(uncompressed: Path) -> None:
 
 
 def whole_lines(source: BinaryIO, size: int = FRAME) -> Iterator[bytes]:
-    """Yield blocks of about `size` bytes that end where a line ends; a longer line is one block."""
+    """Yield blocks that end where a line ends, each of `size` bytes and what its last line has
+    beyond.
+
+    The last block ends as the source does. An empty source yields nothing.
+    """
     while block := source.read(size):
         yield block + (b"" if block.endswith(b"\n") else source.readline())
 
 
 def glob_safe(name: str) -> str:
-    """Return a name as a pattern that means itself."""
+    """Return a name with `[`, `]`, `*` and `?` escaped, as a glob pattern that matches only this
+    name."""
     return re.sub(r"([\[\]*?])", r"[\1]", name)
 
 
@@ -236,23 +255,29 @@ class Frame:
 
 
 def make_compressor() -> ZstdCompressor:
-    """Return what makes frames, each with its size and a checksum. For one thread alone: two that
-    share one crash."""
+    """Return a new zstd compressor (level 3) whose frames hold their size and a checksum.
+
+    It is for one thread: two that share one crash.
+    """
     import zstandard
 
     return zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)
 
 
 def make_decompressor() -> ZstdDecompressor:
-    """Return what reads frames, within a window of WINDOW bytes."""
+    """Return a new zstd decompressor that refuses frames with a window of more than 128 MiB."""
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=WINDOW)
 
 
 def read_frames(path: Path) -> Sequence[Frame]:
-    """Return the frames of a part. Raises RunError for what is no zstd, is cut short, or could grow
-    beyond all measure; FileNotFoundError where there is no such file."""
+    """Return the frames of a compressed part, in order, from their headers: nothing is
+    decompressed.
+
+    Raises RunError for a part that is no zstd, is cut short, or could grow beyond the allowed
+    ratio; FileNotFoundError without one. An unchanged part is read once.
+    """
     with open_to_read(path) as file:
         known = os.fstat(file.fileno())
     return _read_frames(path, known.st_dev, known.st_ino, known.st_size, known.st_ctime_ns)
@@ -350,13 +375,19 @@ class _PartStream(io.RawIOBase):
 
 
 def open_part(path: Path) -> io.BufferedReader:
-    """Open a part for reading its lines. Raises as `read_frames`."""
+    """Open a compressed part and return a buffered stream of its decompressed bytes.
+
+    Raises as `read_frames` does. Damage found while reading raises RunError too.
+    """
     read_frames(path)
     return io.BufferedReader(_PartStream(path), FRAME)
 
 
 def read_frame(path: Path, file: BinaryIO, frame: Frame) -> bytes:
-    """Return what one frame holds. Raises RunError for a damaged one."""
+    """Return the decompressed bytes of one frame of an open part.
+
+    Raises RunError for a damaged frame.
+    """
     import zstandard
 
     file.seek(frame.start)

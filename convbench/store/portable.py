@@ -87,7 +87,14 @@ FIXED: Mapping[str, str] = {"kind": "auto", "clip": "openai/clip-vit-base-patch3
 
 
 def make_portable(noun: N) -> N:
-    """Return a copy of a manifest or judge that is safe to publish, or to use after a pull."""
+    """Return a copy of a manifest or judge that is safe to publish, or to use after a pull.
+
+    Local paths become their last part; addresses lose user, query and fragment, and in fields that
+    name models are replaced by `[address]`; of free settings (`args`, `extra`) those with
+    addresses, keys or files are dropped. `api_base` and a judge's `file` or a speaker's `weights`
+    become None. A judge is held to limits (`within_limits`). Raises pydantic's ValidationError if
+    the rest is invalid.
+    """
     value = type(noun).model_validate(_portable_json(noun.model_dump(mode="json")))
     if isinstance(value, JudgeSpec):
         return within_limits(value).model_copy(update={"api_base": None, "file": None})
@@ -99,7 +106,12 @@ def make_portable(noun: N) -> N:
 
 
 def within_limits(spec: JudgeSpec) -> JudgeSpec:
-    """Return a copy of a foreign judge with its settings held to the limits above."""
+    """Return a copy of a judge from elsewhere with `asks`, `max_tokens` and `args` held to the
+    limits of this module (`LIMITS`).
+
+    A setting that is beyond its limit, negative or no number becomes the limit; `kind` and `clip`
+    become fixed values, and of `modules` only allowed ones stay.
+    """
     return spec.model_copy(
         update={
             "asks": min(spec.asks, ASKS),
@@ -110,7 +122,13 @@ def within_limits(spec: JudgeSpec) -> JudgeSpec:
 
 
 def portable_values(value: Any) -> Any:
-    """Return a portable copy of a JSON value, such as a recipe or a model's configuration."""
+    """Return a copy of a JSON value with its texts made portable, such as a recipe or a model's
+    configuration.
+
+    Local paths become their last part and addresses lose user, query and fragment. Fields of prose
+    and texts of several lines stay as they are. Of `args` and `extra`, settings with addresses,
+    keys or files are dropped.
+    """
     return _portable_json(value)
 
 
@@ -134,8 +152,11 @@ def _portable_json(value: Any, key: str = "", *, free: bool = False) -> Any:
 
 
 def portable_text(text: str) -> str:
-    """Return the last part of a local path, an address without user, query and fragment, or any
-    other text unchanged."""
+    """Return the last part of a local path, an address without user, query and fragment, or other
+    text unchanged.
+
+    Of `NAME:PATH` the name stays: `local:/a/b` gives `local:b`.
+    """
     scheme, colon, rest = text.partition(":")
     if MINE.match(text):
         return re.split(r"[/\\]", text.rstrip("/\\"))[-1]

@@ -29,7 +29,8 @@ class Process(FrozenModel):
 
 
 def boot_mark() -> str:
-    """Return boot id and PID namespace of this system, empty if unknown."""
+    """Return boot id and number of the PID namespace of this system, joined by a colon; empty if
+    unknown."""
     with suppress(OSError):
         mark = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{mark}:{os.stat('/proc/self/ns/pid').st_ino}"
@@ -37,8 +38,11 @@ def boot_mark() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """Return the start time of a process in clock ticks since boot. Return None if it does not
-    exist or is a zombie."""
+    """Return the start time of a process in clock ticks since boot, as digits; None if it does not
+    exist.
+
+    A zombie counts as ended and gives None.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -52,14 +56,18 @@ def _this_machine() -> tuple[str, str]:
 
 
 def this_process() -> Process:
-    """Return the identity of this process."""
+    """Return host name, machine, process id and start time of this process; the start is empty if
+    unknown."""
     host, machine = _this_machine()
     pid = os.getpid()
     return Process(host=host, machine=machine, pid=pid, started=start_time(pid) or "")
 
 
 def has_ended(process: Process) -> bool:
-    """Return True if a process of this machine has ended; False if it runs or is of another."""
+    """Return True if a process of this machine has ended, a zombie included.
+
+    Return False if it runs, is of another machine or boot, or the machine is unknown.
+    """
     machine = _this_machine()[1]
     here = bool(machine) and machine == process.machine
     return here and start_time(process.pid) != process.started

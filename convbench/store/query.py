@@ -35,24 +35,29 @@ class QueryResult:
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """Return all rows as tuples of Python values. A column with times that Python lacks
-        (infinite ones, the year 290000) is returned as DuckDB's text."""
+        """Return all rows as a list of tuples of Python values, empty without rows.
+
+        A column with times that Python lacks (infinite ones, the year 290000) is returned as
+        DuckDB's text.
+        """
         lists = [_column_values(column) for column in self.arrow.columns]
         return list(zip(*lists, strict=True)) if lists else []
 
     def head(self, count: int) -> QueryResult:
-        """Return a result with the first `count` rows."""
+        """Return a new result with the first `count` rows, or all if there are fewer."""
         return QueryResult(self.columns, self.types, self.arrow.slice(0, count))
 
 
 def run_query(
     sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, exit_on_timeout: bool = False
 ) -> QueryResult:
-    """Return the result of one SELECT-like statement over the views of these runs (`views`).
+    """Return the result of one SELECT-like statement over the views of these runs together
+    (`views`).
 
-    Raises QueryError for SQL that is wrong, does more than read, takes longer than `seconds` or too
-    much memory; RunError for a damaged run. With `exit_on_timeout` this process ends itself if
-    DuckDB cannot be interrupted (`limits`).
+    Sums of integers are 64-bit integers, and intervals text. Raises QueryError for SQL that is
+    wrong, does more than read, takes longer than `seconds` or too much memory; RunError for a
+    damaged run. With `exit_on_timeout` this process ends itself if DuckDB cannot be interrupted
+    (`limits`).
     """
     import duckdb
 

@@ -67,8 +67,12 @@ class Run:
 
     @classmethod
     def create(cls, path: Path, manifest: RunManifest, examples: Iterable[Example]) -> Run:
-        """Create a run and return it. `run.json` is written last, so that a directory with one is
-        complete. Raises RunError if the directory holds a run or cannot be written."""
+        """Create a run of these questions and return it; missing folders are made.
+
+        `run.json` is written last, so that a directory with one is complete; questions left by a
+        killed process are replaced. Raises RunError if the directory holds a run or cannot be
+        written.
+        """
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -87,7 +91,10 @@ class Run:
 
     @classmethod
     def write_manifest(cls, path: Path, manifest: RunManifest) -> Run:
-        """Write `run.json` into a folder that holds the records, and return its run."""
+        """Write `run.json` into an existing folder, in place of an earlier one, and return its run.
+
+        Raises RunError if it cannot be written.
+        """
         write_atomic(path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
         return cls(path, manifest)
 
@@ -101,18 +108,23 @@ class Run:
         return cls(path, read_model(path / "run.json", RunManifest))
 
     def shards(self) -> list[Run]:
-        """Return the shards that hold this run's records, none if it holds them itself."""
+        """Return the shards that hold this run's records, by ascending index; empty if it holds
+        them itself or is a shard."""
         if self.home is not None:
             return []
         return [Run(folder, self.manifest, self) for folder in shard_folders(self.path).values()]
 
     def folders(self) -> list[Path]:
-        """Return the run's folder and those of its shards."""
+        """Return the run's folder, then those of its shards by index."""
         return [self.path, *(shard.path for shard in self.shards())]
 
     def record_files(self, name: str) -> list[Path]:
-        """Return the paths of one file of records, e.g. `verdicts.jsonl`: the run's own, then those
-        of its shards. Conversations of a sharded run are in its shards only."""
+        """Return the paths of one file of records, such as `verdicts.jsonl`: the run's own, then
+        those of its shards.
+
+        The files need not exist. Conversations of a sharded run are in its shards only, so that its
+        own file is left out.
+        """
         own, *shard_files = (folder / name for folder in self.folders())
         return (
             shard_files if shard_files and own == self.conversations_file else [own, *shard_files]
@@ -120,51 +132,56 @@ class Run:
 
     @property
     def examples_file(self) -> Path:
-        """Return the path of the file of questions."""
+        """Return the path of the file of questions, `examples.jsonl`."""
         return self.path / "examples.jsonl"
 
     @property
     def conversations_file(self) -> Path:
-        """Return the path of the conversations: one record for each attempt that ended."""
+        """Return the path of `conversations.jsonl`: one record for each attempt that ended."""
         return self.path / "conversations.jsonl"
 
     @property
     def verdicts_file(self) -> Path:
-        """Return the path of the verdicts."""
+        """Return the path of `verdicts.jsonl`."""
         return self.path / "verdicts.jsonl"
 
     @property
     def calls_file(self) -> Path:
-        """Return the path of the journal of finished model calls."""
+        """Return the path of the journal of finished model calls, `calls.jsonl`."""
         return self.path / "calls.jsonl"
 
     @property
     def media_folder(self) -> Path:
-        """Return the folder of the images that turns refer to."""
+        """Return the folder `media` of the images that turns refer to; for a shard that of the
+        whole run."""
         return (self.home or self).path / "media"
 
     @property
     def checkpoints_folder(self) -> Path:
-        """Return the folder of the checkpoints that were trained on this run."""
+        """Return the folder `checkpoints`, with those trained on this run. It need not exist."""
         return self.path / "checkpoints"
 
     @property
     def evals_folder(self) -> Path:
-        """Return the folder of child runs, which are evaluations."""
+        """Return the folder `evals` of child runs, which are evaluations. It need not exist."""
         return self.path / "evals"
 
     @property
     def branches_folder(self) -> Path:
-        """Return the folder of the run that holds branches of this run's conversations."""
+        """Return the folder `branches` of the one run that holds branches of this run's
+        conversations. It need not exist."""
         return self.path / "branches"
 
     @property
     def reports_folder(self) -> Path:
-        """Return the folder of reports."""
+        """Return the folder `reports`. It need not exist."""
         return self.path / "reports"
 
     def child_runs(self) -> list[Run]:
-        """Return the child runs, sorted by name."""
+        """Return the runs directly in `evals`, sorted by folder name; empty if there is none.
+
+        Folders without `run.json` are skipped. Raises RunError for a damaged one.
+        """
         if not self.evals_folder.is_dir():
             return []
         paths = sorted(path for path in self.evals_folder.iterdir() if (path / "run.json").exists())
@@ -172,14 +189,18 @@ class Run:
 
     @cached_property
     def examples(self) -> Mapping[str, Example]:
-        """Return the questions by example_id; those of a large run are read when looked up."""
+        """Return the questions by example_id, read once; those of a file of more than 8 MiB when
+        looked up.
+
+        Raises RunError for a damaged line and for an id that occurs twice.
+        """
         return read_examples(self.examples_file)
 
     def conversations(self) -> Iterator[Conversation]:
-        """Yield the newest conversation of every key, in the order of the files.
+        """Yield the newest conversation of every key, failed ones too, in the order of the files.
 
-        Raises RunError for a conversation about no question of the run, and for an id that two of
-        them have.
+        Raises RunError for a damaged line, for a conversation about no question of the run, and,
+        after the last one, for an id that two of them have.
         """
         return (stored.conversation for stored in self.iter_stored())
 
@@ -202,12 +223,19 @@ class Run:
             _refuse_duplicate_ids(files, repeated)
 
     def conversation_rows(self) -> Iterator[ConversationRow]:
-        """Yield the index row of the newest conversation of every key, without reading texts."""
+        """Yield the index row of the newest conversation of every key, in the order of the files.
+
+        Failed ones are included. Texts are not read. Raises RunError for a damaged line.
+        """
         return Index(index.CONVERSATIONS, self.record_files("conversations.jsonl")).newest_rows()
 
     def joined_rows(self) -> Iterator[tuple[ConversationRow, QuestionSplit]]:
-        """Yield (index row of a newest conversation, split and group of its question). Raises
-        RunError as `conversations` does."""
+        """Yield (index row, split and group of its question) of the newest conversation of every
+        key.
+
+        They come in the order of the files, failed ones included. Raises RunError as
+        `conversations` does.
+        """
         return self._join_questions(self.conversation_rows(), self.questions)
 
     def _join_questions(
@@ -228,7 +256,10 @@ class Run:
 
     @cached_property
     def questions(self) -> Mapping[str, QuestionSplit]:
-        """Return split and group of every question, by example_id."""
+        """Return the split and group of every question by example_id, read once from the index.
+
+        Raises RunError for a damaged line and for an id that occurs twice.
+        """
         questions: dict[str, QuestionSplit] = {}
         splits = {name: name for name in SPLITS}
         rows = Index(index.EXAMPLES, [self.examples_file]).all_rows()
@@ -245,7 +276,11 @@ class Run:
             pass
 
     def read_conversation(self, path: Path, start: int, length: int) -> Conversation:
-        """Return the conversation at this offset. Raises RunError for a damaged record."""
+        """Return the conversation at a byte offset of a file, as its index row gives file, offset
+        and length.
+
+        Raises RunError for a damaged record.
+        """
         if path not in self._records:
             self._records[path] = RecordReader(path, Conversation)
         try:
@@ -261,31 +296,48 @@ class Run:
         return self._verdicts[row.path].read_record(row.start, row.length)
 
     def judge_fingerprints(self) -> dict[tuple[str, str], None]:
-        """Return the (judge, fingerprint) pairs of the newest verdicts as keys, in the order of
-        first occurrence."""
+        """Return the (judge, fingerprint) pairs of the newest verdicts as the keys of a dict, with
+        None as values.
+
+        They are in the order of first occurrence; failed verdicts count too.
+        """
         return dict.fromkeys((row.judge, row.fingerprint) for row in self.verdict_rows())
 
     def verdict_rows(self) -> Iterator[VerdictRow]:
-        """Yield the index row of each newest verdict, without reading justifications."""
+        """Yield the index row of the newest verdict of every (conversation, judge), failures
+        included.
+
+        They come in the order of the files, without justifications. Raises RunError for a damaged
+        line.
+        """
         return Index(index.VERDICTS, self.record_files("verdicts.jsonl")).newest_rows()
 
     def verdicts(self) -> Iterator[Verdict]:
-        """Yield the newest verdict of every (conversation, judge)."""
+        """Yield the newest verdict of every (conversation, judge), failures included, in the order
+        of the files.
+
+        Raises RunError for a damaged line.
+        """
         files = self.record_files("verdicts.jsonl")
         return (
             verdict for *_, verdict in _newest_records(files, Verdict, ("conversation_id", "judge"))
         )
 
     def has_completed(self) -> bool:
-        """Return True if a conversation completed. Stops at the first one."""
+        """Return True if any recorded attempt at a conversation completed; reading stops at the
+        first one."""
         all_records = chain.from_iterable(
             read_records(file, "key") for file in self.record_files("conversations.jsonl")
         )
         return any(record.get("failure") is None for record in all_records)
 
     def attempts(self) -> AttemptCounts:
-        """Return (number of attempts, whether the newest succeeded) of every key on disk. Counted
-        again only if the files have grown."""
+        """Return the counts of attempts by key: `get(key)` gives (number of attempts, whether the
+        newest succeeded).
+
+        The files are counted again only if their size has changed. Raises RunError for a damaged
+        line.
+        """
         files = self.record_files("conversations.jsonl")
         size = sum(map(size_of, files))
         if self._attempts is None or self._attempts[0] != size:
@@ -295,20 +347,27 @@ class Run:
         return self._attempts[1]
 
     def judge_specs(self) -> dict[str, JudgeSpec]:
-        """Return the resolved specs of the judges of this run, by fingerprint."""
+        """Return the resolved specs in the run's folder `judges` by fingerprint, sorted by it;
+        empty if none.
+
+        For a shard they are those of the whole run. Raises RunError for a damaged file.
+        """
         specs = {}
         for path in sorted(((self.home or self).path / "judges").glob("*.json")):
             specs[path.stem] = read_model(path, JudgeSpec)
         return specs
 
     def reviewer_fingerprints(self) -> frozenset[str]:
-        """Return the fingerprints of the judges that review the simulated human. Their verdicts are
-        neither scores of the policy nor rewards."""
+        """Return the fingerprints of the judges that review the simulated human, empty if none.
+
+        Their verdicts are neither scores of the policy nor rewards.
+        """
         specs = self.judge_specs().items()
         return frozenset(mark for mark, spec in specs if not spec.scores_policy)
 
     def store_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
-        """Write the resolved spec of a judge under its fingerprint, once."""
+        """Write the resolved spec of a judge to `judges/FINGERPRINT.json`, unless that file
+        exists."""
         path = (self.home or self).path / "judges" / f"{fingerprint}.json"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
@@ -331,8 +390,11 @@ class Run:
                 seal_run(self.path)
 
     def read_lock(self, doing: str) -> AbstractContextManager[int | None]:
-        """Lock the run against writers, together with other readers. Raises RunError if it is being
-        written."""
+        """Return a context manager that locks the run against writers, together with other readers.
+
+        Entering it gives the lock's descriptor, or None, without a lock, where the folder cannot be
+        written. It raises RunError if the run is being written.
+        """
         return shared_folder_lock(self.path, doing)
 
 
@@ -375,8 +437,12 @@ def _refuse_duplicate_ids(files: Sequence[Path], repeated: set[int]) -> None:
 
 
 def set_latest(run: Run) -> None:
-    """Point the link `runs/latest` at a run in `runs` that has a completed conversation. Do nothing
-    for other runs."""
+    """Point the link `runs/latest` of the working directory at a run in `runs` that has a completed
+    conversation.
+
+    Do nothing for other runs. Raises RunError if something other than a link has that name, or if
+    the link cannot be written.
+    """
     link, path = Path("runs") / "latest", run.path
     if not path.resolve().is_relative_to(link.parent.resolve()):
         return
@@ -394,8 +460,11 @@ def set_latest(run: Run) -> None:
 
 
 def refuse_latest(path: Path) -> None:
-    """Raise RunError, before a run is created, if it would be named `runs/latest` or if something
-    other than a link has that name."""
+    """Raise RunError if a run here would itself be named `runs/latest`, or if that name is no link.
+
+    A path that is an existing link of that name passes, and so does one that is not directly in
+    `runs` of the working directory. It is called before the run is created.
+    """
     link = Path("runs") / "latest"
     if path.parent.resolve() != link.parent.resolve():
         return
@@ -409,8 +478,11 @@ def refuse_latest(path: Path) -> None:
 
 
 def find_run(path: Path | None) -> Run:
-    """Return the run at a path, or the newest one (`runs/latest`) for None. Raises RunError if
-    there is none."""
+    """Return the run at a path, or the one that `runs/latest` of the working directory points to
+    for None.
+
+    Raises RunError if there is none or it is damaged.
+    """
     if path is not None:
         return Run.open(path)
     latest = Path("runs") / "latest"
@@ -423,7 +495,11 @@ def find_run(path: Path | None) -> Run:
 
 
 def all_runs(root: Path = Path("runs")) -> list[Run]:
-    """Return the runs directly in a folder, oldest first."""
+    """Return the runs directly in a folder, oldest first; empty if the folder is missing.
+
+    Links, such as `latest`, and folders without `run.json` are skipped. Raises RunError for a
+    damaged `run.json`.
+    """
     if not root.is_dir():
         return []
     paths = [path for path in root.iterdir() if not path.is_symlink()]

@@ -22,16 +22,22 @@ NAME = re.compile(r"([0-9a-f]{8})-(\d{1,12})-(\d{1,20})-[0-9a-f]{8}")
 
 
 def scratch_path() -> Path:
-    """Return a new path for a folder of temporary files, which the caller makes. Folders of ended
-    processes are removed first."""
+    """Return a new path in the system's temporary folder, for a folder which the caller makes and
+    removes.
+
+    Folders of this user's ended processes are removed first.
+    """
     return _new_path(Path(tempfile.gettempdir()), "convbench-")
 
 
 @contextmanager
 def make_workspace(folder: Path, prefix: str) -> Iterator[Path]:
-    """Make a temporary folder inside `folder` for the body of `with`, and remove it at the end.
-    Folders of this prefix from ended processes are removed first. Raises RunError if it cannot be
-    made."""
+    """Make a temporary folder inside `folder`, which is made too, yield its path, and remove it at
+    the end.
+
+    Folders of this prefix from this user's ended processes are removed first. Raises RunError if it
+    cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = _new_path(folder, prefix)

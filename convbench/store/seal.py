@@ -54,7 +54,7 @@ class Seal(FrozenModel):
 
     @property
     def head(self) -> str:
-        """Return the digest of this seal, which covers all seals before it."""
+        """Return the SHA-256 of this seal as hex digits; it covers all seals before it."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
@@ -73,10 +73,11 @@ class SealCheck:
 
 
 def seal_run(folder: Path) -> None:
-    """Seal the bytes that were appended since the last seal. The caller holds the run's lock.
+    """Append to `seals.jsonl` a seal for the bytes of each file since its last one; nothing if none
+    are new.
 
-    Errors are ignored: on a full disk the writer has raised already, and `check_seals` reports
-    unsealed bytes.
+    The caller holds the run's lock. Errors are ignored: on a full disk the writer has raised
+    already, and `check_seals` reports unsealed bytes.
     """
     with suppress(RunError, OSError):
         seals = read_seals(folder)
@@ -96,7 +97,10 @@ def seal_run(folder: Path) -> None:
 
 
 def read_seals(folder: Path) -> list[Seal]:
-    """Return the seals of a run in order. Raises RunError for a damaged line."""
+    """Return the seals of a run in order, empty if it has none.
+
+    Raises RunError for a damaged line.
+    """
     return [
         parse_record(f"{folder / FILE}:{at}", line, Seal)
         for at, line in numbered_lines(folder / FILE)
@@ -104,8 +108,11 @@ def read_seals(folder: Path) -> list[Seal]:
 
 
 def check_seals(folder: Path) -> SealCheck:
-    """Read every sealed byte again and compare it with the seals, also of the shards, each of which
-    has its own chain. Raises RunError if seals cannot be read."""
+    """Read every sealed byte again, compare it with the seals, and return the result.
+
+    Shards, each with its own chain, are included; their problems begin with the shard's folder
+    name. Unsealed bytes are a problem too. Raises RunError only if the seals cannot be read.
+    """
     own, shards = (
         _check_folder(folder),
         {part.name: _check_folder(part) for part in shard_folders(folder).values()},
@@ -150,7 +157,7 @@ def _check_folder(folder: Path) -> SealCheck:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes. Raises OSError."""
+    """Return the SHA-256 of a file's bytes as 64 hex digits. Raises OSError."""
     with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

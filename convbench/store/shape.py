@@ -27,8 +27,10 @@ DEEPEST = 64
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the contents of a small file. Raises RunError if it is missing, too large or no
-    regular file."""
+    """Return the contents of a small file as bytes.
+
+    Raises RunError if it is missing, has more than 16 MiB, or is no regular file.
+    """
     try:
         with open_to_read(path) as file:
             data = file.read(LARGEST + 1)
@@ -40,7 +42,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def is_file(path: Path) -> bool:
-    """Return True if a file exists; False also for a name that no file can have."""
+    """Return True if the path is a file or a link to one; False also for a name that no file can
+    have."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -48,13 +51,19 @@ def is_file(path: Path) -> bool:
 
 
 def read_model(path: Path, model: type[Record]) -> Record:
-    """Return the record in a JSON file. Raises RunError if it does not match `model`."""
+    """Return the record in a JSON file, validated.
+
+    Raises RunError if it is missing or does not match `model`.
+    """
     return parse_record(str(path), read_bytes(path), model)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, empty if there is no file. Raises RunError if it is damaged
-    or nested too deeply."""
+    """Return the object in a JSON file, empty if there is no file.
+
+    Raises RunError for a file that is no JSON, holds another value, has more than 16 MiB or is
+    nested more than 64 deep.
+    """
     record = parse_object(str(path), read_bytes(path)) if is_file(path) else {}
     if exceeds_depth(record, DEEPEST):
         raise RunError(f"{path}: found values nested more than {DEEPEST} deep")
@@ -62,7 +71,10 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_text_field(path: Path, name: str) -> str:
-    """Return a text field of the object in a JSON file. Raises RunError if it has none."""
+    """Return a text field of the object in a JSON file, which may be empty.
+
+    Raises RunError if the file or the field is missing, or the field is no text.
+    """
     text = read_object(path).get(name)
     if not isinstance(text, str):
         raise RunError(f"{path}: {name}: found {text!r:.60}; expected text")
@@ -84,8 +96,10 @@ def _children(value: Any) -> Iterable[Any]:
 
 
 def parse_record(where: str, data: bytes, model: type[Record]) -> Record:
-    """Return the record in JSON bytes. Raises RunError beginning with `where` if they do not match
-    `model`."""
+    """Return the record in JSON bytes, validated by `model`.
+
+    Raises RunError beginning with `where` that names the first invalid field.
+    """
     try:
         return model.model_validate_json(data)
     except ValidationError as error:

@@ -64,11 +64,13 @@ class ShardAttempt:
 
     @property
     def folder(self) -> Path:
-        """Return the folder that holds the records of this attempt."""
+        """Return the folder that holds the records of this attempt, such as
+        `RUN/shards/00007.2`."""
         return attempt_folder(self.run, self.index, self.number)
 
     def is_lost(self) -> bool:
-        """Return True if another process began this shard after this one."""
+        """Return True if there is a folder of the next attempt at this shard: another process began
+        it again."""
         return attempt_folder(self.run, self.index, self.number + 1).exists()
 
     def raise_if_lost(self) -> None:
@@ -80,15 +82,24 @@ class ShardAttempt:
             )
 
     def end_work(self, left: str | None) -> None:
-        """Note that this process no longer works here, and why work is left (None: all is done)."""
+        """Record that this process no longer works on the shard, and why work is left (None: all is
+        done).
+
+        The reason is written to `.left` and the claim `.working` is removed. Raises RunError if the
+        reason cannot be written.
+        """
         if left is not None:
             _note_left(self.folder, left)
         (self.folder / WORKING).unlink(missing_ok=True)
 
 
 def begin_attempt(run: Path, index: int) -> ShardAttempt:
-    """Claim a shard for this process and return the attempt. Raises RunError if too many processes
-    in a row were killed at it, or if the disk cannot be written."""
+    """Claim a shard for this process and return the attempt, which marks its folder as worked on.
+
+    It is the newest folder if nobody has claimed it, else a copy of it under the next number.
+    Raises RunError if the shard has no folder, if 12 processes in a row were killed at it, or if
+    the disk cannot be written.
+    """
     while True:
         before = shard_folders(run).get(index)
         if before is None:
@@ -101,7 +112,7 @@ def begin_attempt(run: Path, index: int) -> ShardAttempt:
         if killed >= MOST_KILLED:
             why = f"shard {index} killed {killed} processes in a row (too little memory?)"
             _note_left(before, why)
-            raise RunError(f"{why}; what they printed lies in {before.parent / 'logs'}")
+            raise RunError(f"{why}; their output is in {before.parent / 'logs'}")
         if _copy_folder(
             before,
             attempt_folder(run, index, number + 1),
@@ -151,7 +162,10 @@ def _killed_count(folder: Path) -> int:
 
 
 def mark_left(run: Path, reasons: Mapping[int, str]) -> None:
-    """Write for each shard of `reasons`, by index, why work is left."""
+    """Write into the newest folder of each shard of `reasons`, by index, why work is left.
+
+    Raises KeyError for a shard without a folder, RunError if the disk cannot be written.
+    """
     folders = shard_folders(run)
     for index, why in reasons.items():
         _note_left(folders[index], why)
@@ -177,12 +191,16 @@ class ShardStates:
 
     @property
     def done_count(self) -> int:
-        """Return the number of shards with no work left."""
+        """Return the number of shards that nobody works on and that have no work left."""
         return self.count - len(self.working.keys() | self.left.keys())
 
     @property
     def alive_shards(self) -> list[int]:
-        """Return the indexes of the shards whose process may still run."""
+        """Return the indexes of the claimed shards whose process may still run.
+
+        Left out are those whose process has surely ended on this machine; a process elsewhere, or
+        an unreadable claim, counts as running.
+        """
         return [
             index
             for index, worker in self.working.items()
@@ -191,7 +209,10 @@ class ShardStates:
 
 
 def shard_states(run: Path) -> ShardStates:
-    """Return the state of the shards of a run. Raises RunError for a run without shards."""
+    """Return the state of the shards of a run; one with a reason in `.left` is in `left` alone.
+
+    Raises RunError for a run without shards.
+    """
     states = ShardStates(read_plan(run).count)
     for index, folder in shard_folders(run).items():
         if os.path.lexists(folder / LEFT):
@@ -205,7 +226,10 @@ def shard_states(run: Path) -> ShardStates:
 
 
 def refuse_in_work(run: Path, doing: str) -> None:
-    """Raise RunError if processes work on shards of a run, or may; `doing` says what needs none."""
+    """Raise RunError if a process works, or may still work, on a shard of a run; else do nothing.
+
+    `doing` says in the message what needs none. Raises RunError too for a run without shards.
+    """
     if alive := shard_states(run).alive_shards:
         raise RunError(
             f"{run}: {len(alive)} of its shards {'is' if len(alive) == 1 else 'are'} running; "

@@ -74,13 +74,14 @@ class ShardPlan(FrozenModel):
 
 
 def shard_of(group: str, count: int) -> int:
-    """Return the index of the shard, of `count`, for a group: the same on every machine."""
+    """Return the index, from 0 to `count` - 1, of the shard for a group: the same on every
+    machine."""
     digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % count
 
 
 def is_sharded(run: Path) -> bool:
-    """Return True if a run's records are in shards."""
+    """Return True if a run has `shards/plan.json`, so that its records are in shards."""
     return (run / FOLDER / PLAN).is_file()
 
 
@@ -90,13 +91,19 @@ def read_plan(run: Path) -> ShardPlan:
 
 
 def write_plan(run: Path, plan: ShardPlan) -> None:
-    """Write the plan of a sharded run."""
+    """Write the plan of a sharded run to `shards/plan.json`, in place of an earlier one.
+
+    The folder must exist. Raises RunError if it cannot be written.
+    """
     write_atomic(run / FOLDER / PLAN, plan.model_dump_json(indent=1).encode() + b"\n")
 
 
 def newest_attempts(folder: Path, count: int) -> dict[int, int]:
-    """Return the number of the newest attempt by shard index, of shards below `count` that have a
-    folder here. Raises RunError if the folder cannot be read."""
+    """Return the number of the newest attempt by shard index, of shards below `count` with a folder
+    here.
+
+    A missing folder gives an empty dict. Raises RunError if it cannot be read.
+    """
     attempts: dict[int, int] = {}
     try:
         names = os.listdir(folder)
@@ -111,13 +118,15 @@ def newest_attempts(folder: Path, count: int) -> dict[int, int]:
 
 
 def attempt_folder(run: Path, index: int, number: int) -> Path:
-    """Return the path of the folder of an attempt at a shard."""
+    """Return the path of an attempt at a shard, such as `RUN/shards/00007.2`. It need not exist."""
     return run / FOLDER / f"{index:05}.{number}"
 
 
 def shard_folders(run: Path) -> dict[int, Path]:
-    """Return the newest folder of each shard by index, empty for a run without shards. Raises
-    RunError for a link."""
+    """Return the newest folder of each shard by ascending index, empty for a run without shards.
+
+    Raises RunError for a damaged plan, and for a link or a file in place of a folder.
+    """
     if not is_sharded(run):
         return {}
     attempts = newest_attempts(run / FOLDER, read_plan(run).count)
@@ -135,8 +144,9 @@ def create_shards(
 ) -> None:
     """Spread a run and its records over the shards of a plan; `groups` is group by example_id.
 
-    If the process is killed, the run stays as it was and may be spread again. Raises RunError if
-    the disk cannot be written.
+    The run keeps its questions; its conversations, verdicts and journals are then in the shards
+    only. If the process is killed, the run stays as it was and may be spread again. Raises RunError
+    for a record of no shard, or if the disk cannot be written.
     """
     target, space = run / FOLDER, run / f".{FOLDER}.tmp"
     of_example = {name: shard_of(group, plan.count) for name, group in groups.items()}
@@ -237,8 +247,12 @@ def _write_held(held: dict[int, list[bytes]], space: Path, name: str) -> None:
 
 
 def merge_shards(run: Path) -> dict[str, int]:
-    """Move the records of all shards into the run's own folder. Return the number of lines by file
-    name. If the process is killed while it copies, the run stays as it was."""
+    """Move the records of all shards into the run's own folder and remove the folder of shards.
+
+    Return the number of lines by file name, 0 for a binary file; questions and seals are not moved.
+    If the process is killed while it copies, the run stays as it was. Raises RunError if the disk
+    cannot be written.
+    """
     space = run / ".merged.tmp"
     counts: dict[str, int] = {}
     try:
@@ -297,7 +311,10 @@ def _join_files(sources: Iterable[Path], target: Path) -> int:
 
 
 def is_shard_folder(folder: Path) -> bool:
-    """Return True if a folder is a shard's, by its name and its parent's."""
+    """Return True if a folder is named as a shard's attempt in a folder `shards`.
+
+    It need not exist.
+    """
     return folder.parent.name == FOLDER and PART.fullmatch(folder.name) is not None
 
 

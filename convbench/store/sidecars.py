@@ -52,16 +52,18 @@ class FileIdentity(NamedTuple):
     changed_ns: int
 
     def is_settled(self) -> bool:
-        """Whether it changed so long ago that another change would carry another time."""
+        """Return True if the file changed more than 2 s ago, so that another change would carry
+        another time."""
         return time.time() - self.changed_ns / 1e9 > SETTLE_SECONDS
 
     def text_size(self, part: Path) -> int:
-        """Return the bytes of text in this part."""
+        """Return the bytes of text in this part, those before compression for a compressed one."""
         return part_size(part) if part.suffix == COMPRESSED else self.size
 
 
 def identify_file(path: Path, stream: BinaryIO) -> FileIdentity:
-    """Return the identity of an open file."""
+    """Return what identifies an open file: real folder, name, device, inode, size and change
+    time."""
     known = os.fstat(stream.fileno())
     folder = os.path.realpath(path.parent)
     return FileIdentity(
@@ -83,7 +85,10 @@ class Sidecars:
             self._folder = NOWHERE
 
     def find_sidecar(self, identity: FileIdentity) -> Path | None:
-        """Return a part's sidecar; None where there is none that can be trusted."""
+        """Return the path of a part's sidecar, or None if there is none that can be trusted.
+
+        Its modification time is set to now, by which sidecars are pruned.
+        """
         path = self._sidecar_path(identity)
         with contextlib.suppress(OSError), open_to_read(path) as file:
             known = os.fstat(file.fileno())
@@ -98,12 +103,16 @@ class Sidecars:
     def store_rows(
         self, identity: FileIdentity, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
     ) -> Path | None:
-        """Write the sidecar of a part's rows, which begin with their first byte and length; None
-        where it cannot be stored."""
+        """Write a part's rows, which begin with their first byte and length, as its sidecar, and
+        return the path.
+
+        Return None where it cannot be stored, which is logged once.
+        """
         return self._store_sidecar(identity, lambda file: write_rows(file, columns, [rows]))
 
     def store_file(self, identity: FileIdentity, source: Path) -> Path | None:
-        """Store a Parquet file as the sidecar of a part; None where that cannot be."""
+        """Copy a Parquet file as the sidecar of a part and return the path; None where it cannot be
+        stored."""
         with source.open("rb") as opened:
             return self._store_sidecar(identity, partial(shutil.copyfileobj, opened))
 
@@ -130,13 +139,17 @@ class Sidecars:
         return path
 
     def discard_sidecar(self, sidecar: Path | None) -> None:
-        """Take a sidecar away that cannot be read."""
+        """Remove a sidecar that cannot be read. None, a missing file and errors are ignored."""
         if sidecar is not None:
             with contextlib.suppress(OSError):
                 sidecar.unlink(missing_ok=True)
 
     def prune_folder(self, most: int = LARGEST) -> None:
-        """Where something was stored, keep the folder within its bound."""
+        """After this object has stored something, remove the sidecars used longest ago beyond
+        `most` bytes.
+
+        Temporary files older than a day go too. Errors are ignored.
+        """
         if self._stored:
             with contextlib.suppress(OSError):
                 _prune_files(self._folder, most)
@@ -168,8 +181,11 @@ class Sidecars:
 def write_rows(
     file: BinaryIO, columns: Mapping[str, str], batches: Iterable[Sequence[Sequence[Any]]]
 ) -> None:
-    """Write Parquet of rows, which begin with their first byte and length; of these rows no more
-    than a batch is held."""
+    """Write rows, which begin with their first byte and length, as Parquet with `start`, `length`
+    and `columns`.
+
+    `columns` gives Arrow types by name. Rows are written batch by batch.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -223,7 +239,11 @@ def _report_once(folder: Path, why: str) -> None:
 
 
 def hash_files(paths: Iterable[Path]) -> str:
-    """Return a hash of what these files hold."""
+    """Return the SHA-256, as hex digits, of the contents of these files, joined in the order of
+    their paths.
+
+    Raises OSError.
+    """
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(path.read_bytes())

@@ -23,7 +23,10 @@ class SpilledBytes:
         self._written = 0
 
     def add(self, more: bytes) -> None:
-        """Add some behind the others."""
+        """Append bytes; beyond 64 KiB they are written to a temporary file.
+
+        Raises RunError if that fails.
+        """
         self._last += more
         if len(self._last) >= AT_ONCE:
             self._write_held()
@@ -47,7 +50,8 @@ class SpilledBytes:
         return self._written + len(self._last)
 
     def read_range(self, start: int, end: int) -> bytes:
-        """Return those from one byte to before another."""
+        """Return the bytes from offset `start` up to, but without, `end`; fewer beyond the last
+        byte."""
         written = b""
         if self._file is not None and start < self._written:
             written = os.pread(self._file.fileno(), min(end, self._written) - start, start)
@@ -62,7 +66,10 @@ class SpilledPieces:
         self._all, self._ends = SpilledBytes(), SpilledBytes()
 
     def add(self, piece: bytes) -> None:
-        """Add a piece behind the others."""
+        """Append a piece, which gets the next number from 0.
+
+        Raises RunError if a temporary file cannot be written.
+        """
         self._all.add(piece)
         self._ends.add(len(self._all).to_bytes(NUMBER))
 

@@ -205,8 +205,12 @@ def _load_records(
 
 
 def read_part(connection: DuckDBPyConnection, name: str, path: Path, part: Path) -> None:
-    """Create raw.NAME from one part of a run's file, with every record of it. Raises RunError for a
-    damaged file."""
+    """Create or replace the table raw.NAME with every record of one part of a run's file; `run_no`
+    is 0.
+
+    `path` is the file that the part belongs to, for errors. The schema `raw` must exist. Raises
+    RunError for a damaged file.
+    """
     _create_table(connection, name)
     _insert_file(connection, name, 0, path, part, text=True)
 
@@ -333,7 +337,7 @@ def _copy_start(path: Path, other: Path, length: int) -> None:
 
 
 def sql_literal(path: Path) -> str:
-    """Return a path as an SQL string literal."""
+    """Return a path as an SQL string literal in single quotes, with quotes in it doubled."""
     return "'" + str(path).replace("'", "''") + "'"
 
 

@@ -19,7 +19,11 @@ FileStates = tuple[tuple[str, int, int], ...]
 
 
 def file_states(run: Run) -> FileStates:
-    """Return path, size and time of the files that grow, without reading them."""
+    """Return (path within the run, bytes, modification time in ns) of the files that grow and their
+    parts.
+
+    Files of shards are included, missing ones left out; nothing is read.
+    """
     states = []
     for file in _growing_files(run):
         for path in list_files(file):
@@ -29,7 +33,7 @@ def file_states(run: Run) -> FileStates:
 
 
 def last_changed(run: Run) -> float:
-    """Return when a run's files were last written, in seconds since the epoch."""
+    """Return when `run.json` or a file that grows was last written, in seconds since the epoch."""
     created_ns = (run.path / "run.json").stat().st_mtime_ns
     return max([created_ns, *(at for _, _, at in file_states(run))]) / 1e9
 
@@ -39,8 +43,12 @@ def _growing_files(run: Run) -> list[Path]:
 
 
 def read_ends(run: Run) -> dict[Path, tuple[int, str]]:
-    """Return by file, those of shards included, the offset of the end of its last complete line and
-    a hash of the bytes before it."""
+    """Return, by path, the offset of the end of its last complete line and a hash of the bytes
+    before it.
+
+    The hash is the hex SHA-256 of up to 4,096 bytes. Files of shards are included; a file that is
+    missing or has no complete line is left out.
+    """
     ends = {}
     for path in _growing_files(run):
         places = OffsetReader(path)

@@ -31,7 +31,11 @@ _LONGEST = 12 * MOST_LOGPROBS + 70_000
 
 
 def call_key(conversation: Conversation, turn: int, reply: int | None = None) -> str:
-    """Return the key of the model call behind a turn's reply, or behind its n-th tool round."""
+    """Return the key of the model call behind a turn's reply, or behind its tool round `reply`,
+    from 0.
+
+    It is `KEY@TURN`, or `KEY@TURN.N` for a reply after N tool rounds.
+    """
     number = len(conversation.turns[turn].rounds) if reply is None else reply
     return f"{conversation.key}@{turn}" + (f".{number}" if number else "")
 
@@ -44,7 +48,11 @@ class ProbsFile:
         self._file: IO[bytes] | None = None
 
     def append(self, key: str, text: str, probs: TokenProbs) -> None:
-        """Append the log-probabilities of one reply. Raises RunError if it cannot be written."""
+        """Append the log-probabilities of one reply under its call's key and a hash of its text.
+
+        The first one opens the file and cuts off a torn last frame. Raises RunError if it cannot be
+        written, or if it is damaged.
+        """
         body = _pack_body(key, text, probs)
         frame = _HEAD.pack(_MARK, len(body), zlib.crc32(body)) + body
         try:
@@ -79,7 +87,11 @@ class RecordedProbs:
         return len(self._at)
 
     def probs_of(self, key: str, text: str) -> TokenProbs | None:
-        """Return the log-probabilities of this reply to this call, or None if there are none."""
+        """Return the log-probabilities of the reply with this text to this call, or None if there
+        are none.
+
+        Of several the last one counts. Raises RunError for a damaged frame.
+        """
         where = self._at.get((key, _text_hash(text)))
         if where is None:
             return None
@@ -90,7 +102,11 @@ class RecordedProbs:
 
 
 def replies_of(conversation: Conversation, policy: str) -> Iterator[tuple[str, str]]:
-    """Yield (call key, text) of every reply of the policy, including those that call tools."""
+    """Yield (call key, text) of every reply of the policy in order, including those that call
+    tools.
+
+    A turn of tool calls alone has no reply of its own.
+    """
     for turn_index, turn in enumerate(conversation.turns):
         if turn.speaker == policy:
             for number, tool_round in enumerate(turn.rounds):
@@ -168,7 +184,11 @@ def _iter_frames(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def end_of_frames(path: Path) -> int:
-    """Return the byte offset of the end of the last complete frame."""
+    """Return the byte offset of the end of the last complete frame, 0 without one or without a
+    file.
+
+    Raises RunError for a damaged frame before it.
+    """
     end = 0
     for start, body in _iter_frames(path):
         end = start + _HEAD.size + len(body)

@@ -10,8 +10,11 @@ from convbench.store.columns import METRICS, MOST_METRICS, VERDICT_COLUMNS
 
 
 def metric_columns(specs: Iterable[JudgeSpec]) -> tuple[str, ...]:
-    """Return the metrics that are columns of `verdicts`: the standing ones, then those of these
-    judges, in their order."""
+    """Return the names of the metrics that are columns of `verdicts`, at most 200.
+
+    First come the standing ones (`METRICS`), then those of these judges in their order. Judges of
+    pairs, and names of other columns, are left out.
+    """
     single = (spec for spec in specs if spec.per != "pair")
     named = (name for spec in single for name in spec.score_names if name not in VERDICT_COLUMNS)
     return tuple(dict.fromkeys((*METRICS, *named)))[:MOST_METRICS]
@@ -68,8 +71,11 @@ FROM raw.examples
 
 
 def select_conversations(also: str = "") -> str:
-    """Return the query of the view `conversations`; `also` is put before its columns and may use
-    raw.conversations `c` and raw.examples `e`."""
+    """Return the SELECT behind the view `conversations`, without CREATE VIEW.
+
+    `also` is put before its columns, with a comma of its own at the end, and may use
+    raw.conversations `c` and raw.examples `e`.
+    """
     return f"""
 SELECT {also}c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.group_id,
   e.split, r.policy, c.sample, CASE WHEN {UNSENT} THEN NULL ELSE c.temperature END AS temperature,
@@ -214,7 +220,10 @@ VIEW_NAMES = (
 
 
 def view_statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
-    """Return the statements that create the views; `verdicts` gets a column for each metric."""
+    """Return the SQL statements that create the views, in the order in which they must run.
+
+    `verdicts`, `turn_verdicts` and `gold_labels` get a column for each metric.
+    """
     verdicts = (_verdicts_view(metrics), _turn_verdicts_view(metrics), _gold_labels_view(metrics))
     conversations = f"CREATE VIEW conversations AS {select_conversations()}"
     of_turns = (SAID_MACRO, EXAMPLES, conversations, TURNS)

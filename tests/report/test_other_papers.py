@@ -58,19 +58,27 @@ def seal_experiment(root: Path, tuning: str = "lora") -> Path:
     base = written_run(root / "pocket-notes-self-edit-standard-seed0",
                        ("pocket-notes", "self-edit"), member, 1.0, examples, said)  # fmt: skip
     judged(base, judge, (0.0, 0.25, 0.5))
-    child = written_run(base.evals_folder / "seal-round-2", ("pocket-notes", "self-edit"), member,
-                        1.0, examples, {name: ["- better"] for name in said})  # fmt: skip
-    manifest = child.manifest.model_copy(update={
-        "parent": base.manifest.id, "kind": "eval", "id": f"{child.manifest.id}-r2",
-        "extra": {"recipe": {"name": "seal", "filter": "best-of-k"}},
-    })  # fmt: skip
-    (child.path / "run.json").write_text(manifest.model_dump_json())
-    judged(Run.open(child.path), judge, (0.25, 1.0, 0.5))
+    other = ModelConfig(model="openai/gpt-4.1", sampling=member.sampling)
+    learnt = {"recipe": {"name": "seal", "filter": "best-of-k"}}
+    for name, writer, extra, shares in (("seal-round-2", member, learnt, (0.25, 1.0, 0.5)),
+                                        ("gpt-4.1", other, {}, (1.0, 1.0, 1.0))):  # fmt: skip
+        child = written_run(base.evals_folder / name, ("pocket-notes", "self-edit"), writer, 1.0,
+                            examples, {key: ["- better"] for key in said})  # fmt: skip
+        manifest = child.manifest.model_copy(update={
+            "parent": base.manifest.id, "kind": "eval", "id": f"{child.manifest.id}-{name}",
+            "extra": extra,
+        })  # fmt: skip
+        (child.path / "run.json").write_text(manifest.model_dump_json())
+        judged(Run.open(child.path), judge, shares)
     groups = [e.group_id for e in examples]
     adaptation.write_seal_report(
         base.reports_folder,
         {NOTHING: [(g, 0.0) for g in groups], PASSAGE: [(g, 0.25) for g in groups]},
-        {UNTRAINED: [(g, 0.125) for g in groups], "round 2": [(g, 0.75) for g in groups]},
+        {
+            UNTRAINED: [(g, 0.125) for g in groups],
+            "round 2": [(g, 0.75) for g in groups],
+            "self-edits of gpt-4.1": [(g, 0.5) for g in groups],
+        },
         SEQUENCES,
     )
     return base.path
@@ -101,6 +109,10 @@ def test_seal_s_printed_table_has_what_was_measured(tmp_path: Path, tuning: str)
     assert row_of(table, "passage only")[2:] == ["0.250", "-", "-"]
     names = [row[0].text for row in table.rows]
     assert names.index("SEAL round 2") == names.index("  SEAL round 2") - 1
+    written = table.rows[names.index("  Passage + GPT-4.1 data") - 1]
+    assert [cell.text for cell in written[2:]] == [
+        "1.000", *(["0.500", "-"] if tuning == "lora" else ["-", "0.500"]),
+    ]  # fmt: skip
     assert row_of(table, "  SEAL round 2")[2:] == ["0.470", "0.438", "0.582"]
     assert any("Zweiger et al. 2025 stand beside ours" in fact for fact in made.parts[0].facts)
 

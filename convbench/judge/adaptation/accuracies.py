@@ -14,7 +14,11 @@ NOTHING, PASSAGE, UNTRAINED = "nothing", "passage only", "untrained self-edits"
 
 
 def edit_accuracies(run: Run, judge: Judge, split: str | None = "test") -> Values:
-    """Return (passage, accuracy) of every judged self-edit of a split; None takes all splits."""
+    """Return (passage, accuracy from 0 to 1) of every self-edit that a judge of this name scored,
+    on one split; None takes all splits.
+
+    The passage is its group id, so it occurs once for each of its edits. Empty without verdicts.
+    """
     question_of = {row.conversation_id: question for row, question in run.joined_rows()}
     values = []
     for verdict in run.verdict_rows():
@@ -27,7 +31,8 @@ def edit_accuracies(run: Run, judge: Judge, split: str | None = "test") -> Value
 
 
 def learner_fingerprints(run: Run, judge: Judge) -> set[str]:
-    """Return the fingerprints of the weights that a judge adapted to a run's self-edits."""
+    """Return the fingerprints of the weights that a judge of this name adapted to a run's
+    self-edits, from its scored verdicts; empty without any."""
     return {
         row.details["learner"]
         for row in run.verdict_rows()
@@ -36,7 +41,9 @@ def learner_fingerprints(run: Run, judge: Judge) -> set[str]:
 
 
 def count_ties(values: Iterable[tuple[str, float]]) -> tuple[int, int]:
-    """Return (number of passages whose edits have equal values, number with two edits or more)."""
+    """Return (number of passages whose edits all have equal values, number of passages with two
+    edits or more). Values are equal if they differ by less than 1e-9; the first count is of such
+    passages only."""
     by_passage: dict[str, list[float]] = {}
     for passage, value in values:
         by_passage.setdefault(passage, []).append(value)
@@ -45,8 +52,8 @@ def count_ties(values: Iterable[tuple[str, float]]) -> tuple[int, int]:
 
 
 def tie_warning(values: Iterable[tuple[str, float]]) -> str | None:
-    """Return a warning if most passages tie, so that the best edit is drawn among equals; else
-    None."""
+    """Return a warning if on more than half of the passages with several edits all edits have equal
+    values, so that the best edit is drawn among equals; else None."""
     equal, several = count_ties(values)
     if 2 * equal <= several:
         return None

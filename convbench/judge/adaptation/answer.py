@@ -19,10 +19,11 @@ def greedy_replies(
     clock: PassClock,
     copies: int = 1,
 ) -> list[list[list[int]]]:
-    """Return replies [copies][prompts][tokens] of at most `most` tokens, without the end token.
+    """Return replies as token ids, [copies][prompts][tokens], each of at most `most` tokens and
+    without the end token.
 
     The batch has all prompts `copies` times, so that copy i is answered by the adapter of seed i.
-    Prompts are padded on the left.
+    Prompts are padded on the left. Raise ValueError without prompts.
     """
     with torch.no_grad():
         drawn = _draw_tokens(model, prompts, ends, most, clock, copies)

@@ -33,7 +33,8 @@ def adaptation_key(
     guard: Sequence[Question] = (),
     fence: Fence = "none",
 ) -> str:
-    """Return the cache key of an adaptation.
+    """Return the cache key of an adaptation, a fingerprint of these arguments; limits of time and
+    batch size do not change it.
 
     `policy` is the fingerprint of the weights that learn, so that the next round's policy tries an
     identical edit anew; `fence` says how answers are quoted for a grading model.
@@ -76,7 +77,7 @@ class WorkCache(Appender, Generic[T]):
         return self._values.get(name)
 
     def put(self, name: str, done: T) -> None:
-        """Store a value."""
+        """Store a value in memory and append it to the file."""
         values: dict[str, Any] = asdict(done)  # type: ignore[call-overload]
         with self._lock:
             self._values[name] = done

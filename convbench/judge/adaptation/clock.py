@@ -16,7 +16,8 @@ class PassClock:
 
     @contextmanager
     def count_pass(self) -> Iterator[None]:
-        """Count the time of the block as forward or backward passes."""
+        """Add the seconds that the `with` block takes to `passes`, the time in forward and backward
+        passes."""
         began = time.perf_counter()
         try:
             yield

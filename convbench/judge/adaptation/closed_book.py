@@ -18,8 +18,12 @@ _ANSWER_PART = re.compile(r"(?is)\s*+(?:a(?:nswer)?\s*+\d*+\s*+:\s*+)?(\S.*)")
 
 
 def question_pairs(text: str) -> Iterator[dict[str, str]]:
-    """Yield question and answer of every line that has both, as in `self-qa` edits (`Question: …
-    Answer: …`, or `- What …? …`); each question once."""
+    """Yield `{"question": …, "answer": …}` for every line that has both, as in `self-qa` edits
+    (`Question: … Answer: …`, or `- What …? …`); each question once, with its first answer.
+
+    The question ends in its question mark, and labels are dropped; the answer has no full stop at
+    its end.
+    """
     seen = set()
     for line in text.splitlines():
         before, mark, after = line.strip().partition("?")
@@ -36,9 +40,11 @@ def question_pairs(text: str) -> Iterator[dict[str, str]]:
 
 
 def questions_of(task: TaskSpec, example: Example, protocol: ProtocolSpec) -> list[Question]:
-    """Return a passage's questions with the messages of `protocol`. Raises DataError without any.
+    """Return a passage's questions, from the example's hidden `questions`, in order, with the
+    messages that ask them by the first step of `protocol`.
 
-    The template gets title and question alone, so that the passage cannot enter the prompt.
+    The template gets title and question alone, so that the passage cannot enter the prompt. Raise
+    DataError for an example without questions.
     """
     listed = example.hidden.get("questions") or []
     if not listed:
@@ -67,8 +73,12 @@ def _make_question(
 def with_own_questions(
     task: TaskSpec, example: Example, protocol: ProtocolSpec, write: Callable[[list[Message]], str]
 ) -> Example:
-    """Return the passage with the questions in the reply of `write` to the first step of
-    `protocol`, which shows the passage. Raises DataError if the reply has none."""
+    """Return a copy of the passage's example whose hidden `questions` are those that `write`
+    replies with, as from `question_pairs`.
+
+    `write` gets the message of the first step of `protocol`, which shows the passage. Raise
+    DataError if its reply has no question with an answer.
+    """
     values = prompts.template_fields(example, task, "standard", 1)
     text = prompts.step_text(task, protocol, protocol.all_steps()[0], "standard", values)
     reply = write([{"role": "user", "content": text or ""}])

@@ -32,11 +32,12 @@ def fit_adapters(
     clock: PassClock,
     starts: Sequence[int] | None = None,
 ) -> int:
-    """Train the adapters of all seeds on token rows and return the number of steps.
+    """Train the adapters of all seeds on rows of token ids, in place, and return the number of
+    steps of each seed.
 
-    All tokens but a row's first have a loss, or those from `starts` on. Each seed takes the rows in
-    its own order. The loss of a seed is the mean over the tokens of its step. Raises
-    TrainingDiverged if the loss is not finite or a limit is passed.
+    All tokens but a row's first have a loss, or those from its index in `starts` on. Each seed
+    takes the rows in its own order. The loss of a seed is the mean over the tokens of its step.
+    Raise TrainingDiverged if the loss is not finite or a limit of steps or seconds is passed.
     """
     total = count_steps(len(rows), inner)
     if total > inner.max_steps:
@@ -106,7 +107,11 @@ def _step_gradient(
 def next_token_labels(
     rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None
 ) -> list[list[int]]:
-    """Return the labels of each token but the last: the next token, AWAY before a row's start."""
+    """Return for each row the labels of its tokens but the last: the next token's id, or -100
+    (`AWAY`, no loss) if that token is before the row's start.
+
+    `starts` has the index of each row's first token with a loss; by default it is the second token.
+    """
     starts = [1] * len(rows) if starts is None else starts
     return [
         [token if at >= start else AWAY for at, token in enumerate(row)][1:]
@@ -115,7 +120,11 @@ def next_token_labels(
 
 
 def pad_rows(rows: Sequence[Sequence[int]], device: Any, sign: int = 0) -> tuple[Any, Any]:
-    """Return (rows, mask), both [rows, tokens], padded on the right with `sign`."""
+    """Return two tensors [rows, tokens]: the rows padded on the right with `sign`, and a mask that
+    is 1 for tokens and 0 for padding.
+
+    Raise ValueError without rows.
+    """
     width = max(len(row) for row in rows)
     ids = torch.tensor([[*row, *[sign] * (width - len(row))] for row in rows], device=device)
     lengths = torch.tensor([len(row) for row in rows], device=device)
@@ -123,7 +132,9 @@ def pad_rows(rows: Sequence[Sequence[int]], device: Any, sign: int = 0) -> tuple
 
 
 def rate_share(done: int, total: int, inner: InnerSettings) -> float:
-    """Return the learning rate of a step as a share of its peak, as in transformers' schedules."""
+    """Return the learning rate of the step after `done` of `total` steps as a share of its peak, 0
+    to 1, as in transformers' schedules: linear warm-up, then constant, linear or cosine decay to 0.
+    """
     if done < inner.warmup_steps:
         return done / inner.warmup_steps
     if inner.schedule == "constant":
@@ -143,7 +154,10 @@ class Adam:
         self.square = torch.zeros_like(stack.flat)
 
     def step(self, grad: Any) -> None:
-        """Take one step with a gradient [seeds, numbers]."""
+        """Take one step with a gradient [seeds, numbers]: change the adapters in place.
+
+        Each seed's gradient is clipped in place by its own norm.
+        """
         inner = self.inner
         if inner.max_grad_norm:
             norm = grad.norm(dim=1, keepdim=True)

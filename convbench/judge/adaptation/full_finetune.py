@@ -66,7 +66,7 @@ class FullFinetune:
                 module.__dict__.pop(name, None)
 
     def merge_into(self, model: Any) -> None:
-        """Copy the trained weights into `model`, a copy of the base."""
+        """Copy the trained weights into `model`, a copy of the base, in place."""
         pairs = zip(dict.fromkeys(model.parameters()), self._leaf.values(), strict=True)
         with torch.no_grad():
             for own, leaf in pairs:

@@ -127,8 +127,8 @@ async def _grade_one(
 
 
 def yes_or_no(reply: str) -> bool | None:
-    """Return True or False for a reply that begins with yes or no, outside its thoughts; None for
-    neither, or if that sentence has both."""
+    """Return True for a reply that begins with yes, False for one with no, outside its thoughts and
+    in any case; None for neither, or if its first sentence has both."""
     begins = _BEGINS.match(without_thinking(reply))
     words = set(re.findall(r"\b(yes|no)\b", begins[0].lower())) if begins else set()
     return "yes" in words if len(words) == 1 else None

@@ -99,7 +99,11 @@ def outcome_of(
     grade: Grade,
     guard: Sequence[Question] = (),
 ) -> AdaptationOutcome:
-    """Return the graded outcome of an adaptation, from its replies and the accuracy before it."""
+    """Return the graded outcome of an adaptation, from its replies and the accuracy `before` it.
+
+    If nothing was trained, the accuracy is `before`, and there are no replies. `guarded` is None
+    without `guard` questions.
+    """
     spent = {"texts": taught.texts, "seconds": taught.seconds, "passes": taught.passes}
     if taught.reason is not None:
         return AdaptationOutcome(before, before, reason=taught.reason, **spent)  # type: ignore[arg-type]
@@ -121,7 +125,11 @@ def outcome_of(
 
 
 def rule_grade(inner: InnerSettings) -> Grade:
-    """Return the grade function of the settings. Raises TrainError for one that needs a model."""
+    """Return the grade function of the settings: from questions and replies to a list of grades, 0
+    to 1.
+
+    Raise TrainError for a grade that needs a model.
+    """
     rule = GRADES.get(inner.grade)
     if rule is None:
         raise TrainError(f"grade {inner.grade!r} needs a judge model; expected args.grader: MODEL")
@@ -142,8 +150,12 @@ class BaseLearner(ABC):
         inner: InnerSettings,
         guard: Sequence[Question] = (),
     ) -> AdaptationReplies:
-        """Train on texts, ask the questions, and return the ungraded replies; without texts nothing
-        is trained. The policy is unchanged afterwards."""
+        """Train on texts, ask the questions and the `guard` questions, and return the ungraded
+        replies [seeds][questions]. The policy is unchanged afterwards.
+
+        Without texts nothing is trained: there is one row of replies, and `guard` is not asked. If
+        training fails there are no replies, and `reason` says why.
+        """
 
     def adapt_to(
         self,
@@ -155,11 +167,12 @@ class BaseLearner(ABC):
         before: float | None = None,
         guard: Sequence[Question] = (),
     ) -> AdaptationOutcome:
-        """Train on texts, ask the questions closed book, undo the training, and return the outcome.
+        """Train on texts, ask the questions closed book, undo the training, and return the graded
+        outcome; `grade` is by default the rule of the settings.
 
-        The outcome depends on the arguments alone, not on earlier adaptations: each batch has only
-        the seeds of one edit. `before` is the unadapted policy's accuracy, if known; `guard` are
-        questions on other passages, asked in separate batches.
+        It depends on the arguments alone, not on earlier adaptations: each batch has only the seeds
+        of one edit. `before` is the unadapted policy's accuracy, measured if it is None. `guard`
+        are questions on other passages, asked in separate batches.
         """
         grade = grade or rule_grade(inner)
         if before is None:
@@ -170,7 +183,10 @@ class BaseLearner(ABC):
     def unadapted_accuracy(
         self, questions: Sequence[Question], inner: InnerSettings, grade: Grade
     ) -> float:
-        """Return the unadapted policy's accuracy on the questions."""
+        """Return the unadapted policy's mean grade on the questions, 0 to 1.
+
+        Raise StatisticsError without questions.
+        """
         return mean_grade(questions, self.teach_texts([], questions, inner).replies[0], grade)
 
 
@@ -187,8 +203,12 @@ class Learner(BaseLearner):
 
     @classmethod
     def load(cls, path: str, device: str | None = None) -> Learner:
-        """Load weights from a folder or the Hub; they are never trained themselves. Raises
-        MissingDependency, TrainError."""
+        """Return a learner with weights from a folder or the Hub; they are never trained
+        themselves.
+
+        Raise MissingDependency without torch or transformers, TrainError if the weights cannot be
+        loaded.
+        """
         try:
             from convbench.models.weights import load_model, load_tokenizer
         except ImportError:
@@ -207,7 +227,10 @@ class Learner(BaseLearner):
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any) -> Learner:
-        """Return a learner of a model in memory."""
+        """Return a learner of a model in memory, whose weights are set to need no gradient.
+
+        Replies end at its end tokens and the tokenizer's.
+        """
         model.requires_grad_(False)
         named = getattr(model.generation_config, "eos_token_id", None)
         ids = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id}
@@ -221,7 +244,11 @@ class Learner(BaseLearner):
         guard: Sequence[Question] = (),
     ) -> AdaptationReplies:
         """Train fresh adapters (or a copy of all weights) on texts, ask, remove them, and return
-        the replies."""
+        the replies [seeds][questions].
+
+        Without texts nothing is trained: there is one row of replies, and `guard` is not asked. If
+        training diverges or passes a limit there are no replies, and `reason` says why.
+        """
         from convbench.judge.adaptation.fit import TrainingDiverged
         from convbench.judge.adaptation.full_finetune import FullFinetune
 
@@ -290,9 +317,10 @@ class Learner(BaseLearner):
     def train_adapters(
         self, texts: Sequence[str], inner: InnerSettings, clock: PassClock
     ) -> tuple[MultiSeedLora | FullFinetune, int]:
-        """Return (trained adapters, or all weights of one seed with `tuning: full`; steps taken).
+        """Return (trained adapters, or all weights of one seed with `tuning: full`; optimiser steps
+        of each seed). The model itself is unchanged until they are applied.
 
-        Raises fit.TrainingDiverged if training fails.
+        Raise fit.TrainingDiverged if training fails or no text has two tokens.
         """
         from convbench.judge.adaptation.fit import TrainingDiverged, fit_adapters
         from convbench.judge.adaptation.full_finetune import FullFinetune
@@ -353,7 +381,12 @@ class Learner(BaseLearner):
     def ask_questions(
         self, questions: Sequence[Question], inner: InnerSettings, clock: PassClock, copies: int = 1
     ) -> list[list[str]]:
-        """Return the greedy replies [copies][questions] of the model in its present state."""
+        """Return the greedy replies [copies][questions] of the model in its present state, of at
+        most `inner.max_tokens` tokens; a list of empty lists without questions.
+
+        With adapters of several seeds applied, `copies` is their number, and copy i is answered by
+        the adapter of seed i.
+        """
         from convbench.judge.adaptation.answer import greedy_replies
 
         replies: list[list[str]] = [[] for _ in range(copies)]
@@ -373,7 +406,10 @@ class Learner(BaseLearner):
 
 
 def mean_grade(questions: Sequence[Question], replies: Sequence[str], grade: Grade) -> float:
-    """Return the mean grade of replies; an empty reply counts 0."""
+    """Return the mean grade of replies, 0 to 1; an empty reply counts 0.
+
+    Raise StatisticsError without questions.
+    """
     grades = grade(questions, replies)
     return fmean(g if reply.strip() else 0.0 for g, reply in zip(grades, replies, strict=True))
 
@@ -381,7 +417,8 @@ def mean_grade(questions: Sequence[Question], replies: Sequence[str], grade: Gra
 def mean_grade_by_part(
     parts: Sequence[Sequence[Question]], replies: Sequence[str], grade: Grade
 ) -> list[float]:
-    """Return the mean grade of each part; `replies` answer the questions of all parts in order."""
+    """Return the mean grade of each part, in order; `replies` answer the questions of all parts in
+    order. Raise StatisticsError for a part without questions."""
     means, at = [], 0
     for questions in parts:
         end = at + len(questions)

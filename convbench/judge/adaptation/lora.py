@@ -80,7 +80,11 @@ class MultiSeedLora:
         return add_update
 
     def save_adapter(self, folder: Path, row: int, base: str) -> None:
-        """Write one seed's adapter to a folder in peft's format, for a server."""
+        """Write the adapter of the seed at index `row` to a new folder in peft's format, for a
+        server. `base` is the name of the base model in its configuration.
+
+        Raise FileExistsError if the folder exists.
+        """
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True)
@@ -103,7 +107,8 @@ class MultiSeedLora:
         (folder / "adapter_config.json").write_text(json.dumps(config))
 
     def merge_into(self, model: Any, row: int = 0) -> None:
-        """Add one seed's update to the weights of `model`, a copy of the base."""
+        """Add the update of the seed at index `row` to the weights of `model`, a copy of the base,
+        in place."""
         modules = dict(model.named_modules())
         with torch.no_grad():
             for (name, _), (first, second) in zip(self.layers, self.pairs, strict=True):
@@ -112,8 +117,8 @@ class MultiSeedLora:
 
 
 def target_layers(model: Any, names: Sequence[str]) -> list[tuple[str, Any]]:
-    """Return (name, module) of the linear layers whose last name part is among `names`. Raises
-    TrainError without any."""
+    """Return (full name, module) of the linear layers whose last name part is among `names`, in the
+    model's order. Raise TrainError without any."""
     name_set = set(names)
     layers = [
         (name, module)

@@ -51,10 +51,12 @@ del _VALUES["second"]  # of time, more often
 
 
 def recall_grade(reply: str, golds: Sequence[str], question: str = "") -> float:
-    """Return 1 if the reply has enough of the words of one gold answer, else 0.
+    """Return 1 if the reply, without its thoughts, has at least 0.6 of the words of one gold answer
+    and all its numbers, else 0.
 
-    Words without information do not count, nor those that the question has already (if others are
-    left), nor text of the gold answer in brackets. Of "Rome or Milan" either is enough.
+    Words count as equal if they begin alike (plural, tense). Words without information do not
+    count, nor titles of persons, nor those that the question has already (if others are left), nor
+    text of the gold answer in brackets. Of "Rome or Milan" either is enough.
     """
     reply_words = frozenset(normal_words(without_thinking(reply)))
     question_words = frozenset(normal_words(question))
@@ -87,8 +89,11 @@ def _held_share(gold: str, reply_words: frozenset[str], question_words: frozense
 
 
 def normal_words(text: str) -> list[str]:
-    """Return the words of a text in lower case without accents, with numbers as digits
-    ("twenty-five" as 25) and one name for each era."""
+    """Return the words of a text in order, in lower case, without accents and punctuation.
+
+    Numbers and ordinals in words become digits ("twenty-five" 25, "third" 3), and eras have one
+    name (bc, ad).
+    """
     return list(_join_numbers(_ascii_text(text)))
 
 
@@ -156,8 +161,8 @@ _STRIP = str.maketrans("", "", string.punctuation + "–—’‘“”")
 
 
 def answer_text(reply: str) -> str:
-    """Return the answer in a reply: the text after its last "The answer is", else its first line,
-    without its thoughts."""
+    """Return the answer in a reply, outside its thoughts: the rest of the line after its last
+    "answer is" or "answer:", else its first line that is not empty; "" for an empty reply."""
     reply = without_thinking(reply)
     marks = list(_MARK.finditer(reply))
     if marks:
@@ -171,13 +176,15 @@ def normal_text(text: str) -> str:
 
 
 def exact_grade(reply: str, golds: Sequence[str]) -> float:
-    """Return 1 if the answer is one of the gold ones after normalisation, else 0."""
+    """Return 1 if the answer (`answer_text`) equals one of the gold ones after SQuAD's
+    normalisation, else 0; 0 if it is empty."""
     answer = normal_text(answer_text(reply))
     return float(bool(answer) and answer in {normal_text(gold) for gold in golds})
 
 
 def f1_grade(reply: str, golds: Sequence[str]) -> float:
-    """Return the F1 of the answer's words against the best gold answer."""
+    """Return the F1 of the answer's words against the gold answer that gives the highest, 0 to 1,
+    after SQuAD's normalisation; 0 without gold answers."""
     return max(
         (_word_f1(normal_text(answer_text(reply)).split(), normal_text(g).split()) for g in golds),
         default=0,
@@ -185,7 +192,8 @@ def f1_grade(reply: str, golds: Sequence[str]) -> float:
 
 
 def contains_grade(reply: str, golds: Sequence[str]) -> float:
-    """Return 1 if the reply contains the words of a gold answer in sequence, else 0."""
+    """Return 1 if the reply, outside its thoughts, contains the words of a gold answer in sequence
+    after SQuAD's normalisation, else 0."""
     words = f" {normal_text(without_thinking(reply))} "
     return float(any(normal_text(gold) and f" {normal_text(gold)} " in words for gold in golds))
 

@@ -60,8 +60,11 @@ class ForgettingSequence:
 def learn_in_sequence(
     learner: Learner, lessons: Sequence[Lesson], inner: InnerSettings, grade: Grade | None = None
 ) -> ForgettingSequence:
-    """Train a copy of the policy on the lessons in order, with the first seed alone, and return the
-    accuracies."""
+    """Train a copy of the policy on the lessons in order, with the first seed alone, merging each,
+    and return the accuracies; the learner is unchanged.
+
+    A lesson whose training fails is `skipped`, and its accuracies are still measured.
+    """
     from convbench.judge.adaptation.fit import TrainingDiverged
 
     grade = grade or rule_grade(inner)
@@ -85,7 +88,8 @@ def learn_in_sequence(
 def accuracies_on(
     pupil: Learner, lessons: Sequence[Lesson], inner: InnerSettings, grade: Grade
 ) -> tuple[float, ...]:
-    """Return the accuracy on each lesson; all questions are asked in common batches."""
+    """Return the accuracy on each lesson, in order, of the policy in its present state; all
+    questions are asked in common batches."""
     parts = [lesson.questions for lesson in lessons]
     replies = pupil.ask_questions(
         [question for part in parts for question in part], inner, PassClock()
@@ -94,7 +98,11 @@ def accuracies_on(
 
 
 def mean_matrix(sequences: Sequence[ForgettingSequence]) -> list[list[float]]:
-    """Return the mean of `after` over sequences: [edits][passages in order of their edits]."""
+    """Return the mean of `after` over sequences: a list for each edit i, of the accuracies on
+    passages 0 to i in order of their edits.
+
+    It has as many edits as the shortest sequence. Raise ValueError without sequences.
+    """
     size = min(len(sequence.after) for sequence in sequences)
     return [
         [fmean(sequence.after[i][j] for sequence in sequences) for j in range(i + 1)]
@@ -103,7 +111,8 @@ def mean_matrix(sequences: Sequence[ForgettingSequence]) -> list[list[float]]:
 
 
 def retained_accuracy(matrix: Sequence[Sequence[float]]) -> float:
-    """Return the mean accuracy on all earlier passages after the last edit; of one edit its own."""
+    """Return the mean accuracy on all earlier passages after the last edit, from a `mean_matrix`;
+    with one edit, the accuracy on its own passage. Raise IndexError for an empty matrix."""
     return fmean(matrix[-1][:-1]) if len(matrix) > 1 else matrix[-1][0]
 
 
@@ -122,7 +131,11 @@ class Passage:
 
 
 def split_passages(run: Run, split: str = "test", edits: int = 1) -> list[Passage]:
-    """Return a split's passages with their first `edits` self-edits; RunError without any."""
+    """Return a split's passages with a self-edit, in the order of the run's examples, each with its
+    first `edits` self-edits by sample number.
+
+    Failed conversations are left out. Raise RunError if there is none.
+    """
     edits_by_example: dict[str, list[tuple[int, str]]] = {}
     prompts: dict[str, tuple[Message, ...]] = {}
     protocol = run.manifest.protocol
@@ -179,10 +192,12 @@ def pretraining_accuracies(
     alone: bool = False,
     split: str = "test",
 ) -> list[tuple[str, float]]:
-    """Return (passage, accuracy) after one training on all passages of a split (continued
-    pre-training), with `edits` self-edits of each, or with `alone` on the passages only.
+    """Return (passage, mean accuracy over seeds) after one training on all passages of a split
+    (continued pre-training), with `edits` self-edits of each, or with `alone` on the passages only.
 
-    If that training diverges these are the unadapted policy's accuracies, as for a single edit.
+    The passage is its group id. If that training fails these are the unadapted policy's accuracies,
+    as for a single edit. The outcome is cached in the run. Raise RunError for a split without a
+    self-edit.
     """
 
     def train_on_all(runner: AdaptationRunner) -> list[tuple[str, float]]:
@@ -225,10 +240,12 @@ def measure_forgetting(
     alone: bool = False,
     split: str = "test",
 ) -> list[ForgettingSequence]:
-    """Return the accuracies of sequences of self-edits, with passages drawn by the run's seed.
+    """Return the accuracies of `sequences` sequences of `length` passages each, drawn by the run's
+    seed.
 
-    Each edit is written by the policy as merged so far, unless the judge's `rewrite` is false.
-    Finished sequences are cached in `sequences.jsonl`. Raises RunError for too few passages.
+    Each edit is written by the policy as merged so far, unless the judge's `rewrite` is false or
+    `alone` trains on the passages only. Finished sequences are cached in the run's
+    `sequences.jsonl`. Raise RunError for too few passages.
     """
 
     def run_sequences(runner: AdaptationRunner) -> list[ForgettingSequence]:

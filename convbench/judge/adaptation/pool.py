@@ -56,7 +56,11 @@ class DeviceWorker(BaseLearner):
         return TAUGHT.validate_python(self.do_line(line))
 
     def do_line(self, request: Mapping[str, Any]) -> Any:
-        """Return the answer to one request as JSON data. Raises TrainError if the process fails."""
+        """Send one request to the process, which is started if it does not run, and return its
+        answer as JSON data.
+
+        Raise TrainError if the process fails; the next request starts a new one.
+        """
         if self._process is None:
             self._start()
         return self._exchange_line("done", orjson.dumps(request) + b"\n")
@@ -141,7 +145,12 @@ class LearnerPool:
         self._lock = threading.Lock()
 
     def own_learner(self) -> Learner:
-        """Return this thread's twin of the learner. Raises Stopped after an interrupt."""
+        """Return this thread's twin of the learner; the weights are loaded at the first call, and
+        the twin is made at each thread's first.
+
+        Raise Stopped after an interrupt, MissingDependency or TrainError if the weights cannot be
+        loaded.
+        """
         if self.halted.is_set():
             raise Stopped("interrupted")
         with self._lock:

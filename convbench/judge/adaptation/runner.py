@@ -97,8 +97,12 @@ class LearnerRef:
 
     @classmethod
     def of_run(cls, run: Run, learner: str | None) -> LearnerRef:
-        """Return the named learner, else the run's policy (or its parent's). Raises TrainError if
-        no weights are available."""
+        """Return the named learner, else the run's policy, else, if its weights are not available,
+        that of the parent run.
+
+        The fingerprint is that of the weights' files, or the Hub id. Raise TrainError if no weights
+        are available.
+        """
         model = learner or _policy_path(run)
         path = resolve_reference(model) or model
         check_model(path)
@@ -147,9 +151,11 @@ class AdaptationRunner:
         self.learner_pool = LearnerPool(self.learning.path, self.devices)
 
     def edit_outcome(self, example: Example, edit: str | None) -> AdaptationOutcome:
-        """Return the outcome of an edit (None: the passage alone), from the cache if it is there.
+        """Return the outcome of an edit (None: the passage alone), from the cache if it is there,
+        else trained and added to the cache.
 
-        An edit without a line to train on is no improvement, with a reason.
+        An edit without a line to train on has the accuracy before and a `reason`. Guarding
+        questions are asked only for an edit. Raise DataError for a passage without questions.
         """
         before = self.unadapted_accuracy(example)
         title, passage = (str(example.inputs.get(name, "")) for name in ("title", "passage"))
@@ -167,7 +173,8 @@ class AdaptationRunner:
         before: float | None = None,
         guard: Sequence[Question] = (),
     ) -> AdaptationOutcome:
-        """Return the outcome of training on texts, from the cache if it is there."""
+        """Return the outcome of training on texts, from the cache if it is there, else trained and
+        added to the cache. `before` is measured if it is None."""
         inner = self.settings.inner
         name = self.adaptation_key(texts, questions, guard)
         outcome = self.outcome_cache.get(name)
@@ -189,7 +196,8 @@ class AdaptationRunner:
         return cache.adaptation_key(own, texts, questions, inner, grader, guard, self.fence)
 
     def unadapted_accuracy(self, example: Example) -> float:
-        """Return the unadapted policy's accuracy on a passage's questions."""
+        """Return the unadapted policy's accuracy on a passage's questions, 0 to 1; it is measured
+        once and kept in the cache. Raise DataError for a passage without questions."""
         with self._lock:  # so that only one thread asks
             if example.example_id not in self._before:
                 questions = self.passage_questions(example)
@@ -206,7 +214,8 @@ class AdaptationRunner:
             return self._before[example.example_id]
 
     def passage_questions(self, example: Example) -> list[Question]:
-        """Return a passage's questions; the unadapted learner writes them if it has none."""
+        """Return a passage's questions; if it has none and the settings name `writes`, the
+        unadapted learner writes them, once. Raise DataError if there are none."""
         task, writes = self.run.manifest.task, self.settings.writes
         if writes is not None and not example.hidden.get("questions"):
             with self._lock:
@@ -224,13 +233,17 @@ class AdaptationRunner:
         return questions_of(task, example, self.protocol)
 
     def spread_work(self, work: Callable[[Example], T], examples: Sequence[Example]) -> list[T]:
-        """Return `work` of each example, computed one at a time for each learning process."""
+        """Return `work` of each example, in the order of `examples`, computed at the same time by
+        one thread for each learning process, or by one thread without any."""
         with ThreadPoolExecutor(max(1, len(self.devices)), "adaptation") as threads:
             return list(threads.map(work, examples))
 
     def guarding_passages(self, example: Example) -> list[Example]:
-        """Return the passages that guard against regressions. They are of the example's split, so
-        that no test question affects a reward for training."""
+        """Return the first `guard` other passages of the example's split, by id, which guard
+        against regressions; empty if the settings have no penalty.
+
+        They are of the same split, so that no test question affects a reward for training.
+        """
         if not self.settings.penalty:
             return []
         passages = [
@@ -241,13 +254,15 @@ class AdaptationRunner:
         return passages[: self.settings.guard]
 
     def guard_questions(self, example: Example) -> list[Question]:
-        """Return the questions of the passages that guard against regressions."""
+        """Return the questions of the passages that guard against regressions, passage by passage;
+        empty without such passages."""
         return [
             q for other in self.guarding_passages(example) for q in self.passage_questions(other)
         ]
 
     def accuracy_lost(self, example: Example, outcome: AdaptationOutcome) -> float:
-        """Return the accuracy lost on the guarding passages, at least 0."""
+        """Return the accuracy on the guarding passages' questions before the edit minus that after
+        it, at least 0; 0 if they were not asked."""
         if outcome.guarded is None:
             return 0.0
         counts = [
@@ -273,7 +288,11 @@ def open_runner(
     devices: tuple[str, ...] = (),
     fence: Fence = "none",
 ) -> AdaptationRunner:
-    """Return a runner for the run; weights are loaded at first use."""
+    """Return a runner for the run; weights are loaded at first use.
+
+    Raise TrainError if the learner's weights are not available, SpecError if the settings' protocol
+    cannot be loaded.
+    """
     protocol = catalog.load_spec(ProtocolSpec, "protocols", settings.protocol)
     learning = LearnerRef.of_run(run, settings.learner)
     return AdaptationRunner(
@@ -291,12 +310,16 @@ def devices_for(calls: CallOptions) -> tuple[str, ...]:
 
 
 def threads_for(calls: CallOptions, devices: Sequence[str]) -> int:
-    """Return the number of concurrent adaptations: one a device, else one, or as the user sets."""
+    """Return the number of concurrent adaptations: with devices one for each, or fewer if the user
+    sets a lower concurrency; without any the concurrency that the user sets, else 1."""
     if devices:
         return min(len(devices), calls.concurrency or len(devices))
     return calls.concurrency or 1
 
 
 def cache_of(run: Run) -> cache.WorkCache[AdaptationOutcome]:
-    """Return the cache of the run's finished adaptations."""
+    """Return the cache of the run's finished adaptations, read from its `adaptations.jsonl`.
+
+    Raise RunError for a record of another shape.
+    """
     return cache.WorkCache(run.path / "adaptations.jsonl", AdaptationOutcome)

@@ -43,7 +43,10 @@ class AdapterServer:
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
 
     def served_model(self) -> str:
-        """Return the name of the served base model. Raises TrainError for other weights."""
+        """Return the name under which the server serves the weights that it must serve.
+
+        Raise TrainError if it serves others or cannot be reached.
+        """
         served = self._request_json("GET", "/v1/models").get("data") or []
         for entry in served:
             root = str(entry.get("root") or entry.get("id"))
@@ -56,7 +59,8 @@ class AdapterServer:
 
     @contextmanager
     def load_adapters(self, stack: MultiSeedLora) -> Iterator[list[str]]:
-        """Load each seed's adapter into the server, yield their names, and unload them."""
+        """Load each seed's adapter into the server, yield their names in the order of the seeds,
+        and unload them after the block. Raise TrainError if the server refuses."""
         with tempfile.TemporaryDirectory(prefix="adapters-") as folder, ExitStack() as loaded:
             names = []
             for row in range(len(stack.seeds)):
@@ -74,7 +78,11 @@ class AdapterServer:
     def greedy_replies(
         self, model: str, prompts: Sequence[Sequence[int]], ends: Collection[int], most: int
     ) -> tuple[str, ...]:
-        """Return the replies to prompts of token ids, each of at most `most` tokens."""
+        """Return the greedy replies to prompts of token ids, in their order, each of at most `most`
+        tokens; empty without prompts.
+
+        Raise TrainError if the request fails or a reply is missing.
+        """
         if not prompts:
             return ()
         request = {
@@ -94,8 +102,11 @@ class AdapterServer:
     def prompt_log_probs(
         self, model: str, prompts: Sequence[Sequence[int]]
     ) -> list[list[dict[str, Any] | None]]:
-        """Return the server's log-probabilities of every token of each prompt, by token id; None
-        for the first token."""
+        """Return, for each prompt and each of its tokens, the server's entries by token id, each an
+        object with `logprob`; None for the first token.
+
+        Raise TrainError if the request fails or a prompt has no log-probabilities.
+        """
         request = {
             "model": model,
             "prompt": [list(entry) for entry in prompts],

@@ -105,10 +105,11 @@ _FIELD = re.compile(r"\{(title|line)\}")
 
 
 def training_texts(edit: str | None, title: str, passage: str, inner: InnerSettings) -> list[str]:
-    """Return the training texts: each part of the edit with the title, then the passage.
+    """Return the training texts: each part of the edit in the template `line` with the title, in
+    order, then the passage, if the settings' `passage` is true.
 
-    `edit` None gives the passage alone. Parts without a letter or digit are left out. Raises
-    DataError for an edit without a part.
+    `edit` None gives the passage alone, whatever the settings. Parts without a letter or digit are
+    left out. Raise DataError for an edit without a part.
     """
     texts = []
     if edit is not None:
@@ -127,7 +128,10 @@ def passage_text(title: str, passage: str, inner: InnerSettings) -> str:
 
 
 def edit_parts(edit: str, inner: InnerSettings) -> list[str]:
-    """Return the parts of an edit, split as `texts` of the settings says."""
+    """Return the parts of an edit in order, split as `texts` of the settings says.
+
+    Parts without a letter or digit are left out; empty if none has one.
+    """
     lines = [line.strip() for line in edit.splitlines()]
     if inner.texts == "whole":
         pieces = ["\n".join(lines).strip()]
@@ -160,6 +164,6 @@ def _fill_form(form: str, values: Mapping[str, str]) -> str:
 
 
 def count_steps(texts: int, inner: InnerSettings) -> int:
-    """Return the number of optimiser steps for this many texts."""
+    """Return the number of optimiser steps of each seed for this many texts, over all epochs."""
     batches = -(-texts // inner.batch_size)
     return inner.epochs * -(-batches // inner.accumulation)

@@ -43,10 +43,11 @@ def with_runner(
     work: Callable[[AdaptationRunner], T],
     **settings: object,
 ) -> T:
-    """Return the result of `work` with a runner of this judge, under the run's lock.
+    """Return the result of `work` with a runner of this judge, under the run's lock; `settings`
+    replace some of the judge's.
 
     It runs in a thread, since the loop must be free for a grading model; an interrupt lets the
-    running adaptation end. `settings` replace some of the judge's.
+    running adaptation end. Errors of `work` pass through.
     """
     judge = as_run_asked(run, judge)
     fence = judge.spec.fence or "none"
@@ -76,7 +77,8 @@ def with_runner(
 
 @asynccontextmanager
 async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
-    """Open the learner, its cache, and the grader if a model grades.
+    """Open the learner, its cache, and the grader if a model grades; yield (caller, tools), and
+    close them. The tools' `kind_state` is (runner, thread pool).
 
     Each concurrent adaptation has its own thread: one for each device of the judge, with a process
     on it, else one, or as many as the user sets. An adaptation is cached before its verdict is
@@ -96,12 +98,14 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
             try:
                 yield caller, JudgeTools(caller, many, (runner, threads))
             finally:  # in threads, so that the loop can finish a running grade
+                runner.learner_pool.halted.set()
                 await asyncio.to_thread(threads.shutdown)
                 await asyncio.to_thread(runner.learner_pool.close)
 
 
 async def score(case: Case, tools: JudgeTools) -> Verdict:
-    """Return the verdict on the conversation's self-edit, which is tried in a thread."""
+    """Return the verdict on the conversation's self-edit, which is tried in a thread; see
+    `verdict_of` for its scores."""
     runner, threads = tools.kind_state
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(
@@ -112,7 +116,14 @@ async def score(case: Case, tools: JudgeTools) -> Verdict:
 def verdict_of(
     runner: AdaptationRunner, judge: Judge, conversation: Conversation, example: Example
 ) -> Verdict:
-    """Adapt to one self-edit and return the verdict."""
+    """Adapt to one self-edit and return the verdict, with scores `accuracy`, `gain`, `net`,
+    `improves` (1 if `net` is above 0.03), `overall` (accuracy minus the penalty, at least -1) and
+    `trained` (1 or 0).
+
+    `gain` and `net` are accuracy and overall minus the accuracy before. An edit that cannot be
+    trained on has the accuracy before, and the `reason` in its details. Raise DataError for a
+    conversation without a policy turn.
+    """
     protocol = runner.run.manifest.protocol
     outcome = runner.edit_outcome(example, edit_of(protocol, conversation))
     lost = runner.accuracy_lost(example, outcome)

@@ -22,7 +22,8 @@ from convbench.models.devices import VISIBLE
 
 
 def teach_line(learner: Learner, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the replies after the adaptation of one request, as JSON data."""
+    """Return the replies after the adaptation of one request as a dict of the fields of
+    `AdaptationReplies`. The request has `texts`, `questions`, `guard` and `inner`."""
     questions, guard = (
         [_parse_question(entry) for entry in request[name]] for name in ("questions", "guard")
     )
@@ -37,7 +38,12 @@ def _parse_question(fields: dict[str, Any]) -> Question:
 
 
 def serve_lines(answer: Callable[[Learner, dict[str, Any]], dict[str, Any]]) -> None:
-    """Load the learner, report that it is ready, and answer line by line until stdin ends."""
+    """Load the learner named on the command line, and write `answer` of each line of stdin to
+    stdout, until stdin ends.
+
+    Lines are JSON: first `{"ready": …}`, then `{"done": …}` for each request. After an error it
+    writes `{"broken": message}` and returns.
+    """
     out = serve_parent()
 
     def write_line(**line: Any) -> None:

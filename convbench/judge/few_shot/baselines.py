@@ -26,10 +26,12 @@ CONTROL = "one edit for all tasks (control)"
 
 
 def baseline_values(run: Run, judge: Judge) -> dict[str, Values]:
-    """Return (task, 1 or 0) on the run's test tasks for each baseline: the unadapted policy, the
-    best known edit, and the control if a train task was solved.
+    """Return (task, 1 if it was solved, else 0) of the run's test tasks for each baseline, by its
+    label: the unadapted policy, the best known edit, and, if a train task was solved, one edit for
+    all tasks.
 
-    Takes the run's lock. Finished trials come from the cache.
+    The task is its group id. Takes the run's lock; finished trials come from the cache, and new
+    ones are added to it.
     """
     examples = [example for example in run.examples.values() if example.split == "test"]
     with run.lock(), cache_of(run) as cache:
@@ -48,8 +50,12 @@ def baseline_values(run: Run, judge: Judge) -> dict[str, Values]:
 
 
 def commonest_edit(run: Run, judge: Judge) -> SelfEdit | None:
-    """Return the edit with the most frequent value of each part among the edits of solved train
-    tasks; None if none was solved."""
+    """Return the edit with the most frequent value of each part (all tools together, strategy,
+    learning rate, epochs) among the edits of solved train tasks; of equally frequent values the
+    first.
+
+    None if none was solved.
+    """
     train = {
         row.conversation_id for row, question in run.joined_rows() if question.split == "train"
     }

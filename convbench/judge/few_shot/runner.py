@@ -41,11 +41,13 @@ class FewShotRunner:
         self.learner_pool = LearnerPool(self.learning.path, self.devices, MODULE)
 
     def try_unadapted(self, example: Example) -> Trial:
-        """Return the trial of the unadapted policy (in-context learning)."""
+        """Return the trial of the unadapted policy (in-context learning), from the cache if it is
+        there. Raise DataError for an example that is no task of grids."""
         return self.try_edit(example, None)
 
     def try_oracle(self, example: Example) -> Trial:
-        """Return the trial of the best known edit."""
+        """Return the trial of the best known edit, which the settings' `oracle` holds, from the
+        cache if it is there."""
         best = self.settings.oracle
         edit = SelfEdit(
             frozenset(best.tools), best.strategy, best.learning_rate, best.num_train_epochs
@@ -53,8 +55,10 @@ class FewShotRunner:
         return self.try_edit(example, edit)
 
     def try_written(self, example: Example, text: str) -> tuple[SelfEdit | None, Trial, str | None]:
-        """Return (edit of a text, its trial, why nothing was trained). A text without an edit gets
-        the trial of the unadapted policy."""
+        """Return (edit of a text, its trial, why nothing was trained or None).
+
+        A text without a valid edit gives None, the trial of the unadapted policy, and the reason.
+        """
         try:
             edit = parse_edit(text)
         except InvalidEdit as error:
@@ -63,8 +67,12 @@ class FewShotRunner:
         return edit, trial, trial.reason
 
     def try_edit(self, example: Example, edit: SelfEdit | None) -> Trial:
-        """Return the trial of an edit, from the cache if it is there; without an edit that of the
-        unadapted policy."""
+        """Return the trial of an edit, from the cache if it is there, else run and added to the
+        cache; without an edit that of the unadapted policy.
+
+        An edit that is refused, or whose training fails, gives the unadapted policy's attempts with
+        a `reason`.
+        """
         problem = problem_of(example)
         name = self._trial_key(problem, edit)
         trial = self.trial_cache.get(name)
@@ -92,7 +100,11 @@ class FewShotRunner:
 
 
 def problem_of(example: Example) -> Problem:
-    """Return the visible part of an example. Raises DataError if it is no task of grids."""
+    """Return the demonstrations and test inputs of an example, without the hidden outputs; they are
+    empty where the example lacks the fields.
+
+    Raise DataError if they are no grids.
+    """
     shown, tests = example.inputs.get("demonstrations"), example.inputs.get("tests")
     try:
         return Problem(tuple(map(parse_pair, shown or ())), tuple(map(parse_grid, tests or ())))
@@ -123,10 +135,16 @@ def _no_task(example: Example, why: str) -> DataError:
 def open_runner(
     run: Run, settings: FewShotSettings, cache: WorkCache[Trial], devices: tuple[str, ...] = ()
 ) -> FewShotRunner:
-    """Return a runner for the run; weights are loaded at first use."""
+    """Return a runner for the run; weights are loaded at first use.
+
+    Raise TrainError if the learner's weights are not available.
+    """
     return FewShotRunner(settings, LearnerRef.of_run(run, settings.learner), cache, devices)
 
 
 def cache_of(run: Run) -> WorkCache[Trial]:
-    """Return the cache of the run's finished trials."""
+    """Return the cache of the run's finished trials, read from its `few-shot.jsonl`.
+
+    Raise RunError for a record of another shape.
+    """
     return WorkCache(run.path / "few-shot.jsonl", Trial)

@@ -68,7 +68,8 @@ class FewShotSettings(FrozenModel):
     """The edit of the baseline with the best known settings."""
 
     def inner_settings(self, learning_rate: float, epochs: int) -> InnerSettings:
-        """Return the settings of one adaptation."""
+        """Return the settings of one adaptation with this learning rate and number of epochs, one
+        seed, and no limit of steps but that of `max_rows`."""
         return InnerSettings(
             r=self.r,
             alpha=self.alpha,

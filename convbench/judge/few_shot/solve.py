@@ -45,8 +45,13 @@ class RowWriter:
         return list(ids)
 
     def token_row(self, puzzle: Puzzle, strategy: Strategy) -> TokenRow:
-        """Return the training row of a puzzle. Its answer is tokenised separately, after the exact
-        prompt of generation, so that the loss begins at its first token with any template."""
+        """Return the training row of a puzzle: the token ids of the prompt, of the answer and the
+        end token, and the index of the first token with a loss.
+
+        That is 1 if the strategy trains on all tokens, else the answer's first. The answer is
+        tokenised separately, after the exact prompt of generation, so that this holds with any
+        template.
+        """
         head = self.prompt_ids(puzzle)
         text = format_answer(puzzle.test.output, self.settings.grids)
         tail = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -87,7 +92,10 @@ class Trial:
     """Why nothing was trained, so that the attempts are the unadapted policy's; None if trained."""
 
     def is_right(self, outputs: Sequence[Grid]) -> bool:
-        """Return whether every test's output is among its attempts."""
+        """Return whether every test's output is among its attempts.
+
+        Raise ValueError if there is not one output for each test.
+        """
         pairs = zip(self.attempts, outputs, strict=True)
         return all(output in attempts for attempts, output in pairs)
 
@@ -100,7 +108,12 @@ class Solver:
         self.writer = RowWriter(learner.tokenizer, settings)
 
     def rows_of(self, problem: Problem, edit: SelfEdit) -> list[Puzzle]:
-        """Return the rows that an edit trains on."""
+        """Return the puzzles that an edit trains on, made from the demonstrations by its tools;
+        empty if all are too long.
+
+        They are at most `max_rows`, sampled by the seed, and each has fewer than `max_length`
+        tokens.
+        """
         chosen = self.settings
         return edit_rows(
             problem.shown,

@@ -27,7 +27,9 @@ from convbench.schema import Conversation, Example, ProtocolSpec, Verdict
 
 @asynccontextmanager
 async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
-    """Open the learner and the cache of finished trials.
+    """Open the learner and the cache of finished trials; yield (caller, tools), and close them.
+
+    The tools' `kind_state` is (runner, thread pool).
 
     Each concurrent trial has its own thread: one for each device of the judge, with a process on
     it, else one, or as many as the user sets. A trial is cached before its verdict is written, so
@@ -48,7 +50,8 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
 
 
 async def score(case: Case, tools: JudgeTools) -> Verdict:
-    """Return the verdict on the conversation's self-edit, which is tried in a thread."""
+    """Return the verdict on the conversation's self-edit, which is tried in a thread; see
+    `verdict_of` for its scores."""
     runner, threads = tools.kind_state
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(
@@ -63,7 +66,14 @@ def verdict_of(
     example: Example,
     protocol: ProtocolSpec,
 ) -> Verdict:
-    """Try one self-edit and return the verdict."""
+    """Try one self-edit and return the verdict, with scores `accuracy` and `overall` (1 if all
+    tests are solved, else 0), `gain` and `net` (minus the same before), `improves` and `trained` (1
+    or 0).
+
+    An edit that is not trained on scores as the unadapted policy, with the `reason` in the details.
+    Raise DataError for an example that is no task of grids, or a conversation without a policy
+    turn.
+    """
     outputs = outputs_of(example)
     before = runner.try_unadapted(example)
     edit, trial, reason = runner.try_written(example, edit_of(protocol, conversation))

@@ -42,7 +42,11 @@ class View:
 
 
 def make_views(shown: Sequence[Pair], test: Grid, seed: int) -> list[View]:
-    """Return all views of a test; a single demonstration is not left out."""
+    """Return all views of a test: for each demonstration left out, three orders of the others
+    (their own and two random ones by `seed`), each in six transformations of the grids.
+
+    A single demonstration is not left out. Views may be equal. Empty without demonstrations.
+    """
     stream = random.Random(f"few-shot views {seed}")
     query = Pair(test, test)
     subsets = [
@@ -72,7 +76,8 @@ ATTEMPTS = 2
 def vote_attempts(
     answers: Mapping[str, Sequence[Grid]], attempts: int = ATTEMPTS
 ) -> tuple[Grid, ...]:
-    """Return the attempts, best first, from answers by kind of view (transformed back already).
+    """Return at most `attempts` grids, best first, from answers by kind of view (transformed back
+    already); empty without answers.
 
     Each kind names up to three candidates; the grids that most kinds name win. Ties go to
     candidates of the untransformed views, then to the more frequent answer, then to the smaller
@@ -87,8 +92,11 @@ def vote_attempts(
 
 
 def kind_candidates(answers: Sequence[Grid]) -> list[Grid]:
-    """Return up to three candidates of one kind: the most frequent answers and, if fewer differ,
-    the grids of the majority of rows and of columns."""
+    """Return up to three different candidates of one kind, best first: the most frequent answers
+    and, if fewer differ, the grids by majority of rows and of columns.
+
+    Raise IndexError without answers.
+    """
     grids = _by_frequency(answers)[:FIRST]
     for grid in (by_row(answers), by_column(answers)):
         if len(grids) < FIRST and grid not in grids:
@@ -98,13 +106,20 @@ def kind_candidates(answers: Sequence[Grid]) -> list[Grid]:
 
 def by_row(answers: Sequence[Grid]) -> Grid:
     """Return the grid whose rows are each the most frequent in their position, among the answers of
-    the most frequent size."""
+    the most frequent size; of equally frequent ones the smaller counts.
+
+    Raise IndexError without answers.
+    """
     alike = _of_common_size(answers)
     return tuple(_by_frequency(rows)[0] for rows in zip(*alike, strict=True))
 
 
 def by_column(answers: Sequence[Grid]) -> Grid:
-    """Return the grid whose columns are each the most frequent in their position, likewise."""
+    """Return the grid whose columns are each the most frequent in their position, among the answers
+    of the most frequent size; of equally frequent ones the smaller counts.
+
+    Raise IndexError without answers.
+    """
     turned = [tuple(zip(*grid, strict=True)) for grid in _of_common_size(answers)]
     columns = [_by_frequency(column)[0] for column in zip(*turned, strict=True)]
     return tuple(zip(*columns, strict=True))

@@ -22,7 +22,8 @@ TRIAL, PROBLEM, EDIT = TypeAdapter(Trial), TypeAdapter(Problem), TypeAdapter(Sel
 def line_of(
     problem: Problem, edit: SelfEdit | None, before: Trial | None, settings: FewShotSettings
 ) -> dict[str, Any]:
-    """Return the request for one trial as JSON data; see `Solver` for its arguments."""
+    """Return the request for one trial as JSON data with the keys `problem`, `edit`, `before` and
+    `settings`; `edit` and `before` may be None. See `Solver.try_edit` for their meaning."""
     return {
         "problem": asdict(problem),
         "edit": None if edit is None else EDIT.dump_python(edit, mode="json"),
@@ -32,7 +33,7 @@ def line_of(
 
 
 def try_line(learner: Learner, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the trial of one request as JSON data."""
+    """Return the trial of one request of `line_of` as a dict of the fields of `Trial`."""
     solver = Solver(learner, FewShotSettings.model_validate(request["settings"]))
     problem, edit, before = (
         PROBLEM.validate_python(request["problem"]),

@@ -48,8 +48,12 @@ class LabelQueue:
     run: Run
 
     def waiting_entries(self, rater: str) -> list[QueueEntry]:
-        """Return the conversations that this person may label, by draw, and within a draw those
-        closest to their number of raters first; without those that have enough labels."""
+        """Return the conversations that this person may label: those drawn that this person has no
+        label of, and that fewer others scored than the draw asks for.
+
+        They are in order of the draws, oldest first, and within a draw those with most labels
+        first. Each occurs once. Empty if nothing is drawn or waits.
+        """
         all_labels = newest_labels(self.run)
         entries: dict[str, tuple[int, int, QueueEntry]] = {}
         for number, draw in enumerate(read_draws(self.run)):
@@ -67,8 +71,13 @@ class LabelQueue:
         return [item for _, _, item in sorted(entries.values(), key=lambda entry: entry[:2])]
 
     def progress(self, rater: str = "") -> dict[str, Any]:
-        """Return the progress of the queue: counts of drawn, done, skipped and left, counts by
-        person, and agreement."""
+        """Return the progress of the queue: the numbers of conversations `drawn`, `done` (enough
+        labels) and `skipped` (labelled, but by nobody with scores), `left` (waiting for this
+        person; None without a name), and `mine`, `raters` and `agreement`.
+
+        `mine` is `{"scored": …, "skipped": …}` of this person; `raters` has the same counts for
+        each person with `rater`, sorted by name; `agreement` is as from `agreement()`.
+        """
         all_labels, counts = newest_labels(self.run), {"drawn": 0, "done": 0, "skipped": 0}
         people: dict[str, dict[str, int]] = {}
         for (_, name), gold_label in all_labels.items():
@@ -93,7 +102,12 @@ class LabelQueue:
         }
 
     def agreement(self) -> list[dict[str, Any]]:
-        """Return people's agreement (alpha), one row for each judge with a draw."""
+        """Return people's agreement, a dict for each judge with a draw: `judge`, `metric` (its
+        headline), `alpha` (Krippendorff's, or None) and `both` (number of conversations that
+        several people scored).
+
+        Empty without draws. Raise RunError if a judge's spec is missing.
+        """
         rows = []
         for mark, name in {draw.fingerprint: draw.judge for draw in read_draws(self.run)}.items():
             spec = judge_rubric(self.run, mark)
@@ -104,16 +118,24 @@ class LabelQueue:
         return rows
 
     def form_fields(self, draw: GoldDraw) -> list[dict[str, Any]]:
-        """Return a dict for each metric that a draw's rubric asks people to score. Keys: `name`,
-        `label`, `about`, `lowest`, `highest`, `needed`, `weight`."""
+        """Return a dict for each metric that a draw's rubric asks people to score, in order.
+
+        Keys: `name`, `label`, `about`, `lowest`, `highest`, `needed`, `weight`.
+
+        Raise RunError if no run of the family has the draw's judge.
+        """
         return form_metrics(self.draw_rubric(draw))
 
     def draw_rubric(self, draw: GoldDraw) -> JudgeSpec:
-        """Return the rubric of a draw."""
+        """Return the spec of the judge that a draw is for, which is the rubric people score by.
+
+        Raise RunError if no run of the family has it.
+        """
         return judge_rubric(self.run, draw.fingerprint)
 
     def conversation_key(self, conversation_id: str) -> str:
-        """Return the key of a conversation, which reveals nothing about it."""
+        """Return the key of a conversation, 16 hex digits of a hash, which reveals nothing about
+        it."""
         text = f"{self.run.manifest.id}\0{conversation_id}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -127,10 +149,10 @@ class LabelQueue:
         raise RunError(f"{key!r:.40}: found no such conversation in the queue")
 
     def keep_label(self, answer: Mapping[str, Any]) -> GoldLabel:
-        """Store and return a person's label: key, rater, and scores with a note, or the reason for
-        skipping.
+        """Store and return a person's blind label: `answer` has `key`, `rater`, and `scores` with a
+        `note`, or the reason for skipping in `skipped`.
 
-        Raises DataError for an invalid label.
+        Raise DataError for an invalid label, RunError for an unknown key.
         """
         key = answer.get("key")
         if not isinstance(key, str):
@@ -141,7 +163,12 @@ class LabelQueue:
         return gold_label
 
     def last_entry(self, rater: str) -> QueueEntry | None:
-        """Return the entry that this person labelled last, to label it again; None without one."""
+        """Return the entry of the conversation that this person labelled last, with the newest
+        label, to label it again; None without one.
+
+        The order is that of each conversation's first label: labelling one again does not change
+        it.
+        """
         own_labels = [x for (_, who), x in newest_labels(self.run).items() if who == rater]
         if not own_labels:
             return None
@@ -155,8 +182,12 @@ TRUE = ("true", "yes", "1")
 
 
 def export_queue(run: Run, file: Path, rater: str = "") -> int:
-    """Write the conversations that wait for a label (of this person) to a file, blind, and return
-    how many."""
+    """Write the conversations that wait for a label (of this person, or without a name of anybody)
+    to a JSON Lines file, blind, and return how many.
+
+    Each line has `key`, `rater`, `question`, `transcript`, `scores` (each metric as null) and an
+    empty `note`. An existing file is overwritten.
+    """
     queue, texts = LabelQueue(run), {}
     waiting = {entry.conversation_id: entry for entry in queue.waiting_entries(rater)}
     for member in run_family(run):
@@ -184,9 +215,12 @@ def export_queue(run: Run, file: Path, rater: str = "") -> int:
 
 
 def import_labels(run: Run, file: Path) -> list[GoldLabel]:
-    """Read labels of drawn conversations from a file, store them all or none, and return them.
+    """Read labels of drawn conversations from a file (CSV by the ending `.csv`, else JSON Lines),
+    store them all or none, and return them. Lines without scores and reason for skipping are
+    ignored.
 
-    Raises DataError with file, line, what was found and what was expected.
+    Raise DataError with file and line for an invalid line or a conversation that was not drawn, and
+    for a file without a label.
     """
     queue, imported, seen = LabelQueue(run), [], set()
     known = {item.conversation_id: draw for draw in read_draws(run) for item in draw.drawn}

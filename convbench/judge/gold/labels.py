@@ -39,40 +39,53 @@ def home_run(run: Run) -> Run:
 
 
 def run_family(run: Run) -> list[Run]:
-    """Return a run and its evaluations."""
+    """Return a run and its evaluations, the run first."""
     return [run, *run.child_runs()]
 
 
 def read_draws(run: Run) -> list[GoldDraw]:
-    """Return the draws of a run, oldest first."""
+    """Return the draws in a run's own folder, oldest first; empty without any.
+
+    Raise RunError for a line that cannot be read.
+    """
     return list(_read_records(_gold_file(run, "draws"), GoldDraw))
 
 
 def newest_labels(run: Run) -> dict[tuple[str, str], GoldLabel]:
-    """Return the newest label of each (conversation, rater)."""
-    return {
-        (x.conversation_id, x.rater): x for x in _read_records(_gold_file(run, "labels"), GoldLabel)
-    }
+    """Return the newest label by (conversation_id, rater), from a run's own folder, oldest first;
+    empty without any. A label may be a skip."""
+    labels: dict[tuple[str, str], GoldLabel] = {}
+    for label in _read_records(_gold_file(run, "labels"), GoldLabel):
+        key = (label.conversation_id, label.rater)
+        labels.pop(key, None)
+        labels[key] = label
+    return labels
 
 
 def keep_draw(run: Run, draw: GoldDraw) -> None:
-    """Append a draw to the run's file."""
+    """Append a draw to the run's `gold/draws.jsonl`, under a lock."""
     _append_records(run, "draws", [draw])
 
 
 def keep_labels(run: Run, new_labels: list[GoldLabel]) -> None:
-    """Append labels to the run's file, all or none."""
+    """Append labels to the run's `gold/labels.jsonl` in one write, all or none, under a lock.
+
+    Earlier labels stay in the file.
+    """
     _append_records(run, "labels", new_labels)
 
 
 def utc_now() -> str:
-    """Return the UTC time in ISO 8601."""
+    """Return the UTC time in ISO 8601, to the second and with the offset `+00:00`."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def judge_rubric(run: Run, fingerprint: str) -> JudgeSpec:
-    """Return the spec of the judge that people's labels correct. Raises RunError if no run of the
-    family has it."""
+    """Return the spec of the judge with this fingerprint, whose scores people's labels correct,
+    from the run or one of its evaluations.
+
+    Raise RunError if none of them has it.
+    """
     for member in run_family(run):
         spec = member.judge_specs().get(fingerprint)
         if spec is not None:
@@ -100,9 +113,13 @@ def form_metrics(spec: JudgeSpec) -> list[dict[str, Any]]:
 def make_label(
     spec: JudgeSpec, conversation_id: str, answer: Mapping[str, Any], where: str, *, blind: bool
 ) -> GoldLabel:
-    """Return the label of an answer with `rater`, `scores`, `note` and `skipped`.
+    """Return the label of an answer with `rater`, `scores` by metric and `note`, or the reason for
+    skipping in `skipped`; its time is now, and `overall` is added if weights define it. Nothing is
+    stored.
 
-    Raises DataError with `where`, what was found and expected.
+    Raise DataError, beginning with `where`, for a missing rater, a score that is unknown, out of
+    range or required and missing, a missing note if the rubric requires one, and scores with
+    `skipped`.
     """
     rater, skipped, note = answer.get("rater"), answer.get("skipped"), answer.get("note") or ""
     if (
@@ -197,13 +214,15 @@ class GoldLabels:
 
     @property
     def skip_reasons(self) -> dict[str, str]:
-        """The newest reason by conversation, of those that were skipped and never scored."""
+        """A reason by conversation_id, of the conversations that were skipped and never scored; of
+        several people's reasons the last."""
         reasons = {x.conversation_id: x.skipped for x in self.labels if x.skipped is not None}
         return {name: why for name, why in reasons.items() if name not in self.scores}
 
     @property
     def rater_counts(self) -> dict[str, int]:
-        """Number of conversations that each person scored."""
+        """Number of conversations that each person scored, by name; 0 for a person who only
+        skipped."""
         counts: dict[str, int] = {}
         for label in self.labels:
             counts[label.rater] = counts.get(label.rater, 0) + (label.skipped is None)
@@ -211,7 +230,10 @@ class GoldLabels:
 
     def rater_agreement(self, metric: str) -> tuple[float | None, int]:
         """Return (Krippendorff's alpha between people at the interval level, number of
-        conversations that several of them scored); alpha is None without any."""
+        conversations that several of them scored by this metric).
+
+        Alpha is None without such a conversation, or where it is undefined.
+        """
         names = sorted({x.rater for x in self.labels})
         by = {(x.rater, x.conversation_id): x.scores.get(metric) for x in self.labels}
         talks = sorted({x.conversation_id for x in self.labels})
@@ -221,7 +243,9 @@ class GoldLabels:
 
 
 def gold_of(run: Run, fingerprint: str) -> GoldLabels:
-    """Return the gold labels of a run's family for a judge."""
+    """Return people's labels of the conversations that were drawn for this judge, from the folder
+    of the run or of its parent (`home_run`), with weights and mean scores; empty ones without a
+    draw."""
     root = home_run(run)
     taken = [draw for draw in read_draws(root) if draw.fingerprint == fingerprint]
     weights = _draw_weights(taken)

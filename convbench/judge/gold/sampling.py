@@ -49,12 +49,13 @@ class LabelUnit:
 
 
 def policies_by_name(run: Run) -> dict[str, Run]:
-    """Return a run's policies by name."""
+    """Return a run's policies by name, the run itself first: `base` is the run, each other name the
+    folder of one of its evaluations."""
     return {OWN if not n else member.path.name: member for n, member in enumerate(run_family(run))}
 
 
 def headline_score(verdict: VerdictRow, metric: str) -> float | None:
-    """Return a verdict's score of this metric, else its reward."""
+    """Return a verdict's score of this metric, else its reward; None if it has neither."""
     return verdict.scores.get(metric, verdict.reward)
 
 
@@ -66,9 +67,11 @@ def label_units(
     split: SplitChoice,
     policies: Sequence[str] = (),
 ) -> list[LabelUnit]:
-    """Return the units with a score of this judge in a split, sorted by key.
+    """Return the units with a score of this judge in a split (`all` for any), sorted by key: one
+    for each example, sample number and temperature, with the conversations of the policies.
 
-    Raises RunError for an unknown policy.
+    Only conversations that the judge scored are in them; branches are left out. Without `policies`
+    all count. Raise RunError for an unknown policy.
     """
     known = policies_by_name(run)
     for name in policies:
@@ -94,8 +97,12 @@ def label_units(
 
 
 def judge_to_correct(run: Run, judge: str | None) -> tuple[str, str]:
-    """Return (name, fingerprint) of the judge to correct: the named one, or the only one. Raises
-    RunError if there is none, or several and none is named."""
+    """Return (name, fingerprint) of the judge to correct: the named one, or the only one that
+    scored the run or its evaluations.
+
+    Labels of people and reviews of the simulated human do not count. Raise RunError if there is
+    none, or several and none is named.
+    """
     scored_by: dict[str, str] = {}
     for member in run_family(run):
         aside = member.reviewer_fingerprints()
@@ -146,9 +153,12 @@ class DrawResult:
 
 
 def draw_labels(run: Run, request: DrawRequest) -> DrawResult:
-    """Draw units, each with every policy's conversation, store the draw and return it.
+    """Draw units, each with every policy's conversation, append the draw to the run's file and
+    return it with counts.
 
-    Raises RunError if nothing can be drawn, or an optimal draw has too few labels.
+    The number of units is `request.count` divided by the most policies of a unit, rounded, at least
+    1 and at most all. Raise RunError if nothing can be drawn, or an optimal draw has too few
+    labels.
     """
     name, mark = judge_to_correct(run, request.judge)
     metric = judge_rubric(run, mark).headline_metric
@@ -193,9 +203,10 @@ def draw_labels(run: Run, request: DrawRequest) -> DrawResult:
 
 
 def human_distances(pool: Sequence[LabelUnit], gold: GoldLabels, metric: str) -> list[float]:
-    """Return the expected distance of people from the judge's tuned score, for each unit.
+    """Return the expected distance of people from the judge's tuned score, in points of the metric,
+    for each unit in order.
 
-    Raises RunError with fewer than LEAST labels.
+    Raise RunError with fewer than 10 labels (`LEAST`), or labels in fewer than three groups.
     """
     units = _scored_units(pool, gold, metric)
     labelled = [unit for unit in units if unit.gold is not None]
@@ -215,8 +226,8 @@ def human_distances(pool: Sequence[LabelUnit], gold: GoldLabels, metric: str) ->
 def variance_saving(
     pool: Sequence[LabelUnit], gold: GoldLabels, metric: str, count: int
 ) -> float | None:
-    """Return the share of variance that an optimal draw of `count` saves over a uniform one; None
-    with too few labels."""
+    """Return the share of variance, at most 1, that an optimal draw of `count` units saves over a
+    uniform one; None with too few labels."""
     try:
         apart = human_distances(pool, gold, metric)
     except RunError:

@@ -174,7 +174,8 @@ _PICK = (
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the set of words of a text in lower case; underscores separate words."""
+    """Return the set of words and numbers of a text in lower case; underscores and apostrophes
+    separate words."""
     return frozenset(word.lower() for word in _WORD.findall(text))
 
 
@@ -186,7 +187,8 @@ def content_stems(text: str) -> frozenset[str]:
 
 
 def stem_word(word: str) -> str:
-    """Return a word without its inflectional ending: crude, but the same for both sides."""
+    """Return a word in lower case without its inflectional ending, of which at least three letters
+    are left: crude, but the same for both sides of a comparison."""
     for ending in (
         "ations",
         "ation",
@@ -209,7 +211,7 @@ def stem_word(word: str) -> str:
 
 
 def says_bye(text: str) -> bool:
-    """Return whether a text is empty, or ends the dialogue."""
+    """Return whether a text is empty, or says goodbye or that the dialogue ends."""
     return not text.strip() or bool(FAREWELL.search(text) or _BYE.search(text))
 
 
@@ -228,8 +230,12 @@ def has_code(text: str) -> bool:
 
 
 def picks_option(text: str, example: Example, question: str) -> bool:
-    """Return whether a text names one option as the result, by letter or by words that the policy's
-    last text does not have."""
+    """Return whether a text names one of the example's options as the result, by letter or by its
+    words; False without options.
+
+    Words count only if `question`, the policy's last text, does not have them all and the text has
+    no other option's.
+    """
     if not example.choices:
         return False
     if final_answer(text, example.letters, strict=True) is not None and not text.rstrip().endswith(
@@ -271,7 +277,8 @@ def dont_know(text: str) -> bool:
 
 
 def tells_procedure(text: str) -> bool:
-    """Return whether a text dictates the procedure step by step."""
+    """Return whether a text dictates a procedure step by step: it has five or more words such as
+    "set", "if", "return" or "otherwise"."""
     return len(_STEP.findall(text)) >= MOST_STEPS
 
 
@@ -281,7 +288,8 @@ it is off the task."""
 
 
 def off_task(text: str, known: Collection[str]) -> bool:
-    """Return whether a text has a topic, and few of its content words are `known`."""
+    """Return whether a text has at least three content words (compared by their stems), of which at
+    most a third are `known`."""
     about = content_stems(text)
     return len(about) >= FEW and len(about & set(known)) <= SHARE * len(about)
 

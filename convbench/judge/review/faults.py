@@ -37,13 +37,17 @@ class Fault:
     """`rules`, or the name of the model that detected it."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fault as it is stored in a verdict."""
+        """Return the fault as it is stored in a verdict: a dict of `fault`, `severity`, `turn`,
+        `speaker`, `said` and `by`."""
         return asdict(self)
 
 
 def severity_counts(faults: Iterable[Fault]) -> dict[str, float]:
-    """Return the scores of a verdict: `clean`, 1 without a fault, and the number of faults by
-    severity. A fault in several turns counts once, with its gravest severity."""
+    """Return the scores of a verdict: `clean` (1 without a fault, else 0), and the numbers of
+    faults `critical_helped`, `critical_hindered` and `minor`.
+
+    A fault in several turns counts once, with its gravest severity.
+    """
     worst: dict[str, Severity] = {}
     for fault in faults:
         before = worst.get(fault.fault, fault.severity)
@@ -54,7 +58,8 @@ def severity_counts(faults: Iterable[Fault]) -> dict[str, float]:
 
 
 def severity_words(faults: Iterable[Fault]) -> dict[str, str]:
-    """Return the justifications of these scores: a list of the faults, by severity."""
+    """Return the justifications of these scores: by severity (`critical_helped` and so on) one text
+    that lists its faults in order. Severities without a fault are left out."""
     by_severity: dict[str, list[str]] = {}
     for fault in faults:
         name = fault.severity.replace("-", "_")
@@ -65,7 +70,9 @@ def severity_words(faults: Iterable[Fault]) -> dict[str, str]:
 
 
 def faults_of_details(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the valid faults in a verdict's details, which may come from an untrusted file."""
+    """Return the faults in a verdict's details as they are stored, those with a known `fault` and
+    `severity`; empty without any. Other fields are not checked, and the details may come from an
+    untrusted file."""
     value = details.get(FAULTS)
     listed = value if isinstance(value, list) else []
     return [

@@ -31,8 +31,11 @@ VERSION = 1
 
 
 def faults(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[Fault]:
-    """Return the faults of all simulated humans, in order of turns. These are speakers other than
-    the policy whose turns it hears; scripted turns are left out."""
+    """Return the faults that rules find in the turns of all simulated humans, in order of turns,
+    each fault once a turn; empty if there are none.
+
+    These are speakers other than the policy whose turns it hears; scripted turns are left out.
+    """
     all_faults = []
     for scene in human_turns(conversation, example, protocol):
         for name in dict.fromkeys(_turn_faults(scene)):
@@ -99,8 +102,8 @@ def leaks_secret(scene: HumanTurn) -> bool:
 
 
 def strays_from_secret(scene: HumanTurn) -> bool:
-    """Return whether a turn that answers a question about a short secret's key, or mentions it,
-    differs from its value."""
+    """Return whether a turn mentions a short secret's key, or follows a question about it, and has
+    none of its value's words. False for a turn that says it does not know."""
     spoken, question = word_set(scene.text), word_set(scene.last_policy_text)
     if dont_know(scene.text):
         return False
@@ -111,8 +114,9 @@ def strays_from_secret(scene: HumanTurn) -> bool:
 
 
 def contradicts_itself(scene: HumanTurn) -> bool:
-    """Return whether a sentence repeats an earlier one but for a number, a negation, or one word
-    that the policy did not ask about."""
+    """Return whether a sentence of the turn repeats one of the speaker's earlier turns but for a
+    number, a negation, or one word that was not in the question, its options or the policy's turns.
+    """
     return any(
         contradicts_earlier(scene.text, earlier, scene.public_words)
         for earlier in scene.own_texts[:-1]

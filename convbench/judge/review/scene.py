@@ -142,7 +142,8 @@ class HumanTurn:
 
 
 def simulated_humans(protocol: ProtocolSpec) -> list[str]:
-    """Return the speakers other than the policy with an unscripted step, sorted."""
+    """Return the names of the speakers other than the policy that have an unscripted step, sorted;
+    empty without any."""
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
     return sorted(spoken - {protocol.policy})
 
@@ -150,7 +151,8 @@ def simulated_humans(protocol: ProtocolSpec) -> list[str]:
 def human_turns(
     conversation: Conversation, example: Example, protocol: ProtocolSpec
 ) -> Iterator[HumanTurn]:
-    """Yield the spoken turns of all speakers that the policy hears and that are not the policy."""
+    """Yield the unscripted turns of all speakers that the policy hears and that are not the policy,
+    in order."""
     policy = protocol.policy
     turns = tuple(
         (

@@ -64,7 +64,12 @@ def faults_form(messages: int) -> ReplyForm[tuple[NamedFault, ...]]:
 
 
 def read_faults(reply: str, messages: int) -> tuple[NamedFault, ...] | Complaint:
-    """Return the faults that a reply names, or a complaint about it."""
+    """Return the faults that a reply names, each once and in order, or a complaint to send to the
+    model; an empty tuple for `{"faults": []}`.
+
+    The reply must be one JSON object with the key `faults` alone, at most in a code fence;
+    `messages` is the largest number of a message.
+    """
     fence = FENCE.match(reply)
     try:
         parsed: Any = json.loads(fence[1] if fence else reply)
@@ -98,7 +103,12 @@ REVIEWED = "reviewed"
 
 @asynccontextmanager
 async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
-    """Open the judge's model, if it names one. Raises DataError if no speaker is simulated."""
+    """Open the judge's model, if it names one, yield (caller, tools), and close it.
+
+    The tools' `kind_state` is the model or None.
+
+    Raise DataError if no speaker is simulated.
+    """
     protocol = work.run.manifest.protocol
     if not simulated_humans(protocol):
         raise DataError(
@@ -110,8 +120,12 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
 
 
 async def score(case: Case, tools: JudgeTools) -> Verdict:
-    """Return the verdict of the judge's rules, and of its model if the rules found nothing
-    critical."""
+    """Return the verdict from the faults that the judge's rules find and, if none of these is
+    critical, those that its model names; the faults are in `details["faults"]`.
+
+    It is a failed one if the model gave no readable reply. Raise DataError if the spec's function
+    returns no list of faults.
+    """
     judge, talk = case.judge, case.conversation
     seen = list(human_turns(talk, case.example, case.protocol))
     faults = await offload_read(partial(_by_rules, case), turn_texts(talk))

@@ -139,7 +139,7 @@ def trajectory_pairs(
     if not items:
         raise TrainError(
             f"no pair of trajectories is left to train on ({skipped['tasks without a pair']} tasks "
-            f"without one under select: {settings.select}); build more samples a task, or change "
+            f"without one under select: {settings.select}); build more samples per task, or change "
             "args.top or args.gap"
         )
     for item in dict.fromkeys(side.conversation_id for pair in items for side in pair):

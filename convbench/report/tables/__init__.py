@@ -1,6 +1,11 @@
 """The tables of a section."""
 
-from convbench.report.tables.adaptation import adaptation_table, choice_table, kind_table
+from convbench.report.tables.adaptation import (
+    adaptation_table,
+    choice_table,
+    kind_table,
+    prompt_table,
+)
 from convbench.report.tables.cells import headline_measure, measures_of
 from convbench.report.tables.details import (
     conversation_counts,
@@ -59,6 +64,7 @@ __all__ = [
     "meeting_table",
     "panel_tables",
     "pretraining_table",
+    "prompt_table",
     "reference_table",
     "review_table",
     "rounds_of",

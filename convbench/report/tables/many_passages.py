@@ -19,7 +19,7 @@ from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Figure, Table
 from convbench.report.policies import Policy, judge_spec, round_of
 from convbench.report.sections import Section
-from convbench.report.tables.adaptation import taught_table
+from convbench.report.tables.adaptation import taught_by, taught_table
 from convbench.report.tables.cells import decimal_cell, seconds_text
 from convbench.schema import JudgeSpec
 from convbench.stats.means import ErrorKind
@@ -95,7 +95,7 @@ def _section_name(section: Section, name: str) -> str:
         which = round_of(policy)
         is_round = which is not None and policy.recipe.get("filter") and name == f"round {which[1]}"
         if is_round or name == OTHER + policy.run.path.name:
-            return policy.name
+            return taught_by(policy)
     return name
 
 
