@@ -274,8 +274,9 @@ def variance_table(section: Section) -> Table | None:
         "under three weights of the same rows; then the same over that gradient's own squared "
         "length, which does not depend on the scale of the rewards. The gradient is that of the "
         "output layer's matrix.",
-        "r and r - mean have one unit; a standardised reward has that of no reward, so compare it "
-        "by the second number.",
+        "r and r - mean are in the reward's unit, (r - mean) / std is in none: compare it by the "
+        "second number. The squared length contains the variance, so near 1 or above the rows show "
+        "mostly noise.",
     )
     return Table("Variance of the gradient", tuple(columns), rows, notes, "variance")
 
