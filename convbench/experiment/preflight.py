@@ -120,7 +120,7 @@ class PreflightFindings:
 
     def add_missing(self, what: str, who: str) -> None:
         """Add something that is missing, its blanks collapsed, and who needs it, each once."""
-        known = self.lacking.setdefault(" ".join(what.split()), [])
+        known = self.lacking.setdefault(" ".join(what.removeprefix(f"{who}: ").split()), [])
         if who not in known:
             known.append(who)
 

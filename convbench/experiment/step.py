@@ -185,7 +185,10 @@ def _judge_step(
 ) -> Sequence[str | None]:
     run = Run.open(path)
     judges = [
-        judge_with_model(name, options.specs, options.calls, task=run.manifest.task)
+        replace(
+            judge_with_model(name, options.specs, options.calls, task=run.manifest.task),
+            split=spec.scored_split(name),
+        )
         for name in dict.fromkeys(spec.judges)
     ]
     named = options.calls.with_user_models(*(each.model for each in judges if each.model))

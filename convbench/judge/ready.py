@@ -117,10 +117,12 @@ def _check_sandbox(judge: Judge, calls: CallOptions, run: Run | None) -> None:
 
 
 def _check_browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+    from convbench.judge.render import check_measure
     from convbench.sandbox.chromium import browser_errors, chromium
 
     browser_errors()
     chromium()
+    check_measure(judge.spec)
 
 
 def _check_weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:

@@ -45,6 +45,8 @@ class Judge:
     earlier: Judge | None = None
     """The judge of this name before question and options were quoted; None if the rubric or the
     user sets `fence`."""
+    split: str | None = None
+    """The split whose conversations it scores; None for all."""
 
     @property
     def short_name(self) -> str:

@@ -118,7 +118,8 @@ class ExperimentSpec(FrozenModel):
     teacher: str | None = None
     """Model of the other speaker, if a protocol needs one."""
     judges: tuple[str, ...] = Field(min_length=1)
-    """Judges; the first one's reward trains."""
+    """Judges; the first one's reward trains. The others score the test split alone, unless a
+    recipe's `data.judge` names them."""
     learners: tuple[str, ...] = ()
     """Recipes; `base` is the untrained policy. `NAME:LABEL` is a recipe once more, e.g. at another
     rate: `recipe_sets` has its settings under that name, laid over those of the recipe."""
@@ -195,6 +196,14 @@ class ExperimentSpec(FrozenModel):
                     f"learners: {', '.join(before) or 'there is none'}"
                 )
         return self
+
+    def scored_split(self, judge: str) -> str | None:
+        """Return the split of a log that a judge scores: `test`, which tables show, for one whose
+        scores train nothing; None, all of it, for the first one and those of `data.judge`."""
+        of_some = [each.recipe_sets for each in (*self.per_task.values(), *self.per_cell)]
+        all_sets = [sets for each in (self.recipe_sets, *of_some) for sets in each.values()]
+        named = {sets.get("data.judge") for sets in all_sets}
+        return None if judge == self.judges[0] or judge in named else "test"
 
     def start_of(self, learner: str) -> tuple[str, ...]:
         """Return the learners that are trained before this one starts (`after`), nearest first;
