@@ -149,7 +149,6 @@ h3 { font-size: 1.1rem; margin: 2rem 0 .3rem } h4 { margin: 0 0 .2rem }
 .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr));
   gap: 1rem }
 article { border: 1px solid var(--line); border-radius: .4rem; padding: .8rem; min-width: 0 }
-details { margin-top: .8rem; font-size: .9rem } summary { cursor: pointer }
 dl { margin: 0; font-size: .9rem } dt { font-weight: 600; margin-top: .6rem }
 dd { margin: .1rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate }
 p, h1, h2, h3, li { overflow-wrap: anywhere }
@@ -220,7 +219,8 @@ def _html_transcript(side: Transcript) -> Iterator[str]:
         yield f"<dt>{escape_html(who)}</dt><dd>{escape_html(text)}</dd>"
     yield "</dl>"
     if side.justifications:
-        yield f"<details><summary>{escape_html(JUSTIFICATIONS)}</summary><dl>"
+        yield '<details style="margin-top: .8rem; font-size: .9rem">'
+        yield f"<summary>{escape_html(JUSTIFICATIONS)}</summary><dl>"
         for what, words in side.justifications:
             yield f"<dt>{escape_html(what)}</dt><dd>{escape_html(words)}</dd>"
         yield "</dl></details>"
