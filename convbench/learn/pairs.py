@@ -329,7 +329,7 @@ def _first_difference(
             return
         results = ([r.content for r in t.rounds[number].results] for t in (turn, other))
         if len(set(map(tuple, results))) > 1:
-            skipped["pairs whose tools told different things of the same calls"] += 1
+            skipped["pairs whose tools returned different results for the same calls"] += 1
             return
 
 

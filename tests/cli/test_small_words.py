@@ -102,7 +102,7 @@ def test_a_terminal_is_asked_before_something_is_public(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     said = typist("publish", "me/set", str(run))
     assert (said.code, sent) == (code, [False] * (code == 0)), said.err
-    assert "open to everybody (without --private). Go on? [y/N]" in said.err
+    assert "open to everybody (without --private). Continue? [y/N]" in said.err
     assert ("nothing was sent" in said.err) == (code == 1)
 
 
