@@ -117,8 +117,8 @@ def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> RoundsWit
 
 
 def write_table(result: SealResult) -> Path:
-    """Write the measurements so far to `seal.json` and `seal.md` in the run's reports; return the
-    path of `seal.md`."""
+    """Write the measurements so far to `self-edits.json` and `seal.md` in the run's reports; return
+    the path of `seal.md`."""
     reports = result.rounds.run.reports_folder
     return adaptation.write_seal_report(
         reports, result.taught, result.pretrained, result.forgetting

@@ -13,7 +13,7 @@ from convbench.judge.adaptation.accuracies import Values
 from convbench.judge.adaptation.passages import ForgettingSequence
 from convbench.report.plots.forgetting import draw_forgetting
 from convbench.report.plots.style import drawing_style
-from convbench.report.tables.adaptation import taught_table
+from convbench.report.tables.adaptation import ACCURACIES, taught_table
 from convbench.report.tables.many_passages import PRETRAINING, SEQUENCES, forgetting_table
 from convbench.report.writers import markdown_table, write_pictures
 from convbench.store.jsonl import write_atomic
@@ -51,12 +51,12 @@ def write_seal_report(
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[ForgettingSequence]],
 ) -> Path:
-    """Write `seal.json` and `seal.md` into a run's folder of reports, and return the path of
+    """Write `self-edits.json` and `seal.md` into a run's folder of reports, and return the path of
     `seal.md`.
 
-    `seal.json` maps what was trained on to its (passage, accuracy) pairs; under `pretraining` and
-    `sequences` it has what was measured over many passages. `seal.md` has the table of the former,
-    that of `pretrained` if it is not empty, and a table and heat map for each entry of
+    `self-edits.json` maps what was trained on to its (passage, accuracy) pairs; under `pretraining`
+    and `sequences` it has what was measured over many passages. `seal.md` has the table of the
+    former, that of `pretrained` if it is not empty, and a table and heat map for each entry of
     `forgotten`, which are also written as `forgetting-NAME.md` with pictures.
     """
     reports.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def write_seal_report(
         stored[PRETRAINING] = pretrained
     if forgotten:
         stored[SEQUENCES] = {name: list(map(asdict, some)) for name, some in forgotten.items()}
-    write_atomic(reports / "seal.json", json.dumps(stored, indent=1).encode() + b"\n")
+    write_atomic(reports / ACCURACIES, json.dumps(stored, indent=1).encode() + b"\n")
     path = reports / "seal.md"
     parts = [as_markdown(taught), *_multi_passage_texts(reports, pretrained, forgotten)]
     write_atomic(path, "\n".join(parts).encode())

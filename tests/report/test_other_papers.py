@@ -166,10 +166,12 @@ def test_a_folder_s_report_is_the_same_with_paper(tmp_path: Path) -> None:
 
 
 def test_a_damaged_measurement_is_one_line(tmp_path: Path) -> None:
-    file = seal_experiment(tmp_path) / "reports" / "seal.json"
+    file = seal_experiment(tmp_path) / "reports" / "self-edits.json"
     stored = orjson.loads(file.read_bytes())
     file.write_bytes(orjson.dumps({**stored, "sequences": {"round 2": [{"names": 3}]}}))
-    with pytest.raises(RunError, match=r"seal\.json: sequences: found a record of another shape"):
+    with pytest.raises(
+        RunError, match=r"self-edits\.json: sequences: found a record of another shape"
+    ):
         experiment_document(read_experiment(tmp_path), "x", plots=False)
 
 

@@ -157,12 +157,12 @@ def _all_rows_policies(section: Section) -> list[Policy]:
 
 
 def _row_unit(policy: Policy) -> str:
-    return str((policy.recipe.get("data") or {}).get("unit") or PRINTED_UNIT)
+    return str(policy.recipe_data.get("unit") or PRINTED_UNIT)
 
 
 def _row_count(policy: Policy) -> str:
     """Return the number of rows that a recipe selects, as text; "" for all."""
-    rows = (policy.recipe.get("data") or {}).get("rows")
+    rows = policy.recipe_data.get("rows")
     return "" if rows is None else str(rows)
 
 
@@ -409,10 +409,9 @@ def _same_judge(comparison: PublishedComparison) -> bool:
 
 
 def _policy_model(policy: Policy) -> str:
-    """Return the model of a policy's run before training; `imported` if it has none."""
-    manifest = policy.run.manifest
-    member = manifest.cast.get(manifest.protocol.policy)
-    return "imported" if member is None else member.weights or member.model
+    """Return the model of a policy's run before training."""
+    member = policy.run.manifest.policy_member
+    return member.weights or member.model
 
 
 ComparedMeans = Sequence[tuple[Policy, float]]
@@ -477,7 +476,7 @@ def _turn_rows(comparisons: Sequence[PublishedComparison]) -> Iterator[tuple[Cel
     longer = [
         comparison
         for comparison in comparisons
-        if comparison.section is not None and comparison.printed.turns > 3
+        if comparison.section is not None and comparison.printed.turns > DEFAULT_TURNS
     ]
     for method in dict.fromkeys(name for comparison in longer for name in comparison.own_policies):
         parts = [

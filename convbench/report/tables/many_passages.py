@@ -19,17 +19,17 @@ from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Figure, Table
 from convbench.report.policies import Policy, judge_spec, round_of
 from convbench.report.sections import Section
-from convbench.report.tables.adaptation import taught_by, taught_table
+from convbench.report.tables.adaptation import ACCURACIES, taught_by, taught_table
 from convbench.report.tables.cells import decimal_cell, seconds_text
 from convbench.schema import JudgeSpec
 from convbench.stats.means import ErrorKind
 from convbench.store.shape import read_object
 
 PRETRAINING, SEQUENCES = "pretraining", "sequences"
-"""Keys of `seal.json`: by training data, (passage, accuracy) pairs after one training on all
+"""Keys of `self-edits.json`: by training data, (passage, accuracy) pairs after one training on all
 passages, and sequences of passages learnt one after the other."""
 OTHER = "self-edits of "
-"""Begins the names of other models' edits in `seal.json`."""
+"""Begins the names of other models' edits in `self-edits.json`."""
 PRINTED_SECONDS = (30, 45)
 """Seconds of one adaptation in Zweiger et al. 2025, on H100 or H200."""
 
@@ -47,7 +47,7 @@ def pretrained_accuracies(section: Section, judge: str | None) -> dict[str, Valu
     """Return (passage, accuracy) pairs after one training on all passages, by what was trained on,
     under the names of `adaptation_accuracies`; empty if none was measured.
 
-    Raise RunError if `seal.json` is malformed.
+    Raise RunError if `self-edits.json` is malformed.
     """
     return _pooled_measurements(section, judge, PRETRAINING, tuple[str, float])
 
@@ -56,7 +56,7 @@ def forgetting_sequences(
     section: Section, judge: str | None
 ) -> dict[str, list[ForgettingSequence]]:
     """Return the sequences of passages learnt one after the other, by what was trained on; empty
-    if none was measured. Raise RunError if `seal.json` is malformed."""
+    if none was measured. Raise RunError if `self-edits.json` is malformed."""
     return _pooled_measurements(section, judge, SEQUENCES, ForgettingSequence)
 
 
@@ -74,8 +74,8 @@ def _pooled_measurements(
     if section.base is None or not measures_passages(section, judge):
         return {}
     pooled: dict[str, list[T]] = {}
-    for member in section.base.members or (section.base,):
-        file = member.run.reports_folder / "seal.json"
+    for member in section.base.run_policies:
+        file = member.run.reports_folder / ACCURACIES
         try:
             stored = TypeAdapter(dict[str, list[kind]]).validate_python(  # type: ignore[valid-type]
                 read_object(file).get(key) or {}
@@ -88,7 +88,7 @@ def _pooled_measurements(
 
 
 def _section_name(section: Section, name: str) -> str:
-    """Return the section's name for a key of `seal.json`."""
+    """Return the section's name for a key of `self-edits.json`."""
     if name in (PASSAGE, UNTRAINED):
         return name
     for policy in section.policies:
