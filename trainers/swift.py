@@ -26,7 +26,7 @@ def fit(job: Job, weighted: WeightedData) -> None:
     folder."""
     from convbench.learn import weighted_sft
 
-    weighted_sft.fit(job, weighted)
+    weighted_sft.fit(job, weighted, compares_weightings=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 
 import torch
 from accelerate import DistributedType, PartialState
+from accelerate.utils import gather_object
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 from transformers.integrations import deepspeed as hf_deepspeed
 from transformers.integrations.deepspeed import (
@@ -33,6 +36,7 @@ from convbench.learn.steps import StepCount
 from convbench.learn.stored_rows import StoredData
 from convbench.learn.tracking import TrackerCallback
 from convbench.schema.recipe import Lora
+from convbench.store.jsonl import write_atomic
 
 
 def on_cpu() -> bool:
@@ -240,6 +244,52 @@ class ProgressLines(TrainerCallback):
         print(line.replace(GLUE, " "), file=sys.stderr)
 
 
+def device_name() -> str:
+    """Return the name of this process's device: its GPU's, `Apple GPU` or `CPU`."""
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name(local_device()))
+    return "Apple GPU" if torch.backends.mps.is_available() else "CPU"
+
+
+class TrainingClock(TrainerCallback):
+    """Measures the seconds of a training. After a resume those up to the saved epoch are added."""
+
+    def __init__(self, file: Path) -> None:
+        """`file` keeps the seconds up to the last saved epoch, for a resume."""
+        self.file = file
+        self.earlier = 0.0
+        self.began = self.seconds = 0.0
+        self.devices: Counter[str] = Counter()
+        """Number of processes by name of their device."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock."""
+        if state.global_step > 0 and self.file.exists():
+            self.earlier = float(json.loads(self.file.read_text()))
+        self.began = time.monotonic()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write the seconds so far into the file."""
+        if state.is_world_process_zero:
+            write_atomic(self.file, json.dumps(self._seconds_so_far()).encode())
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop the clock."""
+        self.seconds = self._seconds_so_far()
+
+    def _seconds_so_far(self) -> float:
+        return self.earlier + time.monotonic() - self.began
+
+
+def _time_figures(trainer: Any) -> dict[str, Any]:
+    """Return `seconds` and `devices` for `training.json`; empty if they were not measured."""
+    clocks = (c for c in trainer.callback_handler.callbacks if isinstance(c, TrainingClock))
+    clock = next(clocks, None)
+    if clock is None:
+        return {}
+    return {"seconds": round(clock.seconds, 3), "devices": dict(clock.devices)}
+
+
 def drops_last_batch(job: Job, rows: int) -> bool:
     """Return True if several processes are to leave out a last batch that they cannot share evenly,
     unless it is the only one: accelerate would refill it with rows of the first and count these
@@ -253,6 +303,8 @@ def run_training(trainer: Any, job: Job, steps: StepCount) -> None:
     Raises TrainError if memory runs out."""
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(ProgressLines)
+    clock = TrainingClock(job.folder / "clock.json")
+    trainer.add_callback(clock)
     if job.recipe.fit.trackers:
         trainer.add_callback(TrackerCallback(job))
     if trainer.is_world_process_zero():
@@ -264,6 +316,7 @@ def run_training(trainer: Any, job: Job, steps: StepCount) -> None:
         if isinstance(error, MemoryError) or memory_ran_out(str(error)):
             raise TrainError(out_of_memory(job.recipe.fit)) from None
         raise
+    clock.devices = Counter(gather_object([device_name()]))
 
 
 def last_complete_epoch(folder: Path) -> str | None:
@@ -309,6 +362,7 @@ def save_checkpoint(
         leftovers = (
             "training_args.bin",
             "probe-*.json",
+            "clock.json",
             "adapter/training_args.bin",
             "adapter/README.md",
         )
@@ -316,6 +370,7 @@ def save_checkpoint(
             file.unlink()  # pickles that say what recipe.yaml says, and notes for a resume
         log = [entry for entry in trainer.state.log_history if entry]
         done = {"processes": trainer.args.world_size, "steps": trainer.state.max_steps}
+        done |= _time_figures(trainer)
         write_summary(job, data, log, **done, **more)
         if job.recipe.fit.save != "keep":  # after the summary: until then a resume needs them
             for step in job.folder.glob("checkpoint-*"):

@@ -1,13 +1,17 @@
-"""Follow how far a policy moves on its first batch: log(pi / pi_0) through training."""
+"""Follow how far a policy moves on its first batch, log(pi / pi_0) through training, and measure
+the variance of the first step's gradient.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from convbench.learn.gradient_variance import MOST_ROWS, measure_gradients
 from convbench.store.jsonl import write_atomic
 
 
@@ -27,6 +31,30 @@ class Probe:
         self.real = sum(i < len(trainer.rows) for i in first)
         self.file = Path(trainer.args.output_dir) / f"probe-{rank}.json"
         self.base: torch.Tensor | None = None
+        self.weights: Mapping[str, Sequence[float]] | None = None
+        """By conversation its weight in each weighting, of which `gradient` is measured; empty in
+        processes after the first, None to measure nothing."""
+        self.gradient: dict[str, Any] | None = None
+        """Variance of the first step's gradient, as `training.json` holds it."""
+
+    def record_gradient(self, model: Any) -> None:
+        """Measure the variance of the gradient before the first step, and write it to the folder;
+        after a resume read it from there. Later calls do nothing. Every process must call it."""
+        weights, self.weights = self.weights, None
+        if weights is None:
+            return
+        trainer = self.trainer
+        file = self.file.with_name("probe-gradient.json")
+        if trainer.state.global_step > 0:
+            self.gradient = json.loads(file.read_text()) if file.exists() else None
+            return
+        args = trainer.args
+        step = args.world_size * args.per_device_train_batch_size * args.gradient_accumulation_steps
+        order = list(trainer._get_train_sampler())[: min(step, MOST_ROWS)]
+        rows = [trainer.rows[i] for i in order if i < len(trainer.rows)]
+        self.gradient = measure_gradients(trainer, model, rows, weights)
+        if trainer.is_world_process_zero():
+            write_atomic(file, json.dumps(self.gradient).encode())
 
     def record_start(self, inputs: dict[str, Any], log_probs: torch.Tensor) -> None:
         """Keep log pi_0 of the probe's rows at the first training step, and write it to the folder.

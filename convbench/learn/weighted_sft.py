@@ -33,8 +33,10 @@ from convbench.learn.kernels import (
 from convbench.learn.losses import TokenBatch, anchors, load_objective, reference
 from convbench.learn.probe import Probe
 from convbench.learn.rows import TrainingRow
+from convbench.learn.select import Selection
 from convbench.learn.steps import StepCount
-from convbench.learn.weights import shape_weights
+from convbench.learn.stored_rows import StoredData
+from convbench.learn.weights import paper_weights, shape_weights
 from convbench.schema.recipe import Loss
 
 COLLAPSE_NATS = 1.0
@@ -259,6 +261,8 @@ class WeightedSFT(SFTTrainer):
         multiplied by their number.
         """
         inputs = dict(inputs)
+        if self.probe is not None:
+            self.probe.record_gradient(model)
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         inputs = self._drop_zero_weight(inputs)
@@ -450,14 +454,34 @@ def load_frozen_model(job: Job) -> Any:
     return model if fitting.on_cpu() else model.to(fitting.local_device())
 
 
-def fit(job: Job, weighted: WeightedData) -> None:
-    """Train the recipe's model on weighted conversations and save it in the job's folder."""
+def fit(job: Job, weighted: WeightedData, *, compares_weightings: bool = False) -> None:
+    """Train the recipe's model on weighted conversations and save it in the job's folder.
+
+    `compares_weightings` also measures the first step's gradient under ReFit's and SWiFt's weights,
+    if the rewards are those of conversations and the loss is these learners' own.
+    """
     fitting.silence_libraries()
     rows = load_rows(job, weighted)
     trainer = weighted_trainer(job, rows.rows)
+    recipe = job.recipe
+    compares_weightings &= recipe.weighting.reward == "conversation" and recipe.loss == Loss()
+    if trainer.probe is not None and compares_weightings:
+        first = trainer.is_world_process_zero()
+        trainer.probe.weights = paper_weights(logged_data(job, weighted)) if first else {}
     fitting.run_training(
         trainer, job, StepCount(len(rows.rows), job.recipe.data.unit, job.recipe.fit)
     )
+    gradient = trainer.probe.gradient if trainer.probe is not None else None
     fitting.save_checkpoint(
-        trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks
+        trainer,
+        job,
+        weighted,
+        counts=rows.counts,
+        flat_tasks=weighted.flat_tasks,
+        **({"gradient": gradient} if gradient else {}),
     )
+
+
+def logged_data(job: Job, weighted: WeightedData) -> Selection:
+    """Return the logged conversations of the data; they are read again if only rows are stored."""
+    return job.log() if isinstance(weighted, StoredData) else weighted.selection

@@ -198,6 +198,25 @@ def standardized_weights(
     return list(weights) if clip is None else [max(-clip, min(clip, w)) for w in weights]
 
 
+def paper_weights(selection: Selection) -> dict[str, tuple[float, float, float]]:
+    """Return (ReFit's weight r, r less the mean of its task, SWiFt's weight) of each conversation,
+    by its id.
+
+    Conversations alone in their task are left out, since SWiFt has no weight for them. Empty if a
+    reward is negative, which ReFit refuses.
+    """
+    weights: dict[str, tuple[float, float, float]] = {}
+    for group in selection.by_task().values():
+        rewards = [item.reward for item in group]
+        if min(rewards) < 0:
+            return {}
+        for item, weight in zip(group, standardized_weights(rewards), strict=True):
+            if weight is not None:
+                centred = item.reward - fmean(rewards)
+                weights[item.conversation_id] = (item.reward, centred, weight)
+    return weights
+
+
 def best_weights(
     rewards: Sequence[float], rule: TieRule = "random", *key: object
 ) -> list[float | None]:

@@ -87,6 +87,8 @@ class Transcript:
     """Its outcome, in one line."""
     turns: tuple[tuple[str, str], ...]
     """(speaker, text) in order, with the speaker's line breaks."""
+    justifications: tuple[tuple[str, str], ...] = ()
+    """(judge, metric and score; the judge's words) in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class SideBySide:
     title: str
     facts: tuple[str, ...]
     sides: tuple[Transcript, ...]
+    tables: tuple[Table, ...] = ()
+    """What they are compared by, below them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,14 +276,20 @@ def _latex_sides(talk: SideBySide) -> Iterator[str]:
         yield f"\\subsubsection*{{{_breakable_text(side.title)}}}"
         yield f"{{\\footnotesize {_breakable_text(side.facts)}\\par}}"
         yield "\\begin{quote}\\small"
-        for who, text in side.turns:
-            lines = (_breakable_text(line) for line in text.splitlines() if line.strip())
-            yield (
-                f"\\textbf{{{_breakable_text(who)}}}\\quad {{}}"
-                + "\\par\n".join(lines)
-                + "\\par\\smallskip"
-            )
+        yield from (_latex_turn(who, text) for who, text in side.turns)
         yield "\\end{quote}"
+        if side.justifications:
+            yield "\\begin{quote}\\footnotesize"
+            yield from (_latex_turn(what, words) for what, words in side.justifications)
+            yield "\\end{quote}"
+    for table in talk.tables:
+        yield from ("\\begin{center}", *_table_body(table, COLUMN_BUDGETS["two"]), "\\end{center}")
+
+
+def _latex_turn(who: str, text: str) -> str:
+    lines = (_breakable_text(line) for line in text.splitlines() if line.strip())
+    body = "\\par\n".join(lines)
+    return f"\\textbf{{{_breakable_text(who)}}}\\quad {{}}{body}\\par\\smallskip"
 
 
 def _table_float(table: Table, where: str, columns: Literal["one", "two"]) -> Iterator[str]:

@@ -20,11 +20,13 @@ from convbench.report.tables import (
     difference_table,
     finding_table,
     flagged_table,
+    forgetting_tables,
     kind_table,
     main_table,
     matrix_tables,
     meeting_table,
     panel_tables,
+    pretraining_table,
     prompt_table,
     reference_table,
     review_table,
@@ -33,7 +35,9 @@ from convbench.report.tables import (
     simulators_part,
     strength_table,
     temperature_table,
+    time_table,
     training_table,
+    variance_table,
     win_table,
 )
 from convbench.stats.means import ErrorKind
@@ -166,6 +170,9 @@ def _section_tables(
     optional_tables = (
         adaptation_table(section, judge, kind),
         choice_table(section, judge),
+        pretraining_table(section, judge, kind),
+        *forgetting_tables(section, judge),
+        time_table(section, judge),
         reference_table(section, judge, kind) if paper else None,
         difference_table(section, judge, kind),
         *(difference_table(other, judge, kind) for other in compared_with(section, against)),
@@ -178,6 +185,7 @@ def _section_tables(
         best_of_table(section, judge, kind),
         finding_table(section),
         training_table(section),
+        variance_table(section),
     )
     yield from (table for table in optional_tables if table is not None)
     yield count_table(section, judge)

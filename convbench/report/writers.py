@@ -30,6 +30,8 @@ from convbench.store.jsonl import disk_error, write_file
 LINK = re.compile(r"(?i)((?:[a-z][a-z0-9+.-]{0,30}://|www\.)[^\s|`]+)")
 """Text that Markdown renderers turn into a link by themselves, unless it is code."""
 RANKED = "Best **bold**, second <u>underlined</u>."
+JUSTIFICATIONS = "The judge's justifications"
+"""What unfolds them below a conversation."""
 
 
 def render_markdown(document: Document) -> str:
@@ -64,6 +66,13 @@ def _markdown_sides(talk: SideBySide) -> Iterator[str]:
         for who, text in side.turns:
             yield f"- **{inline_text(who)}**: {inline_text(text)}"
         yield ""
+        if side.justifications:
+            yield from ("<details>", f"<summary>{JUSTIFICATIONS}</summary>", "")
+            for what, words in side.justifications:
+                yield f"- **{inline_text(what)}**: {inline_text(words)}"
+            yield from ("", "</details>", "")
+    for table in talk.tables:
+        yield from (f"#### {inline_text(table.caption)}", "", *markdown_table(table), "")
 
 
 def markdown_table(table: Table) -> Iterator[str]:
@@ -199,6 +208,8 @@ def _html_sides(talk: SideBySide) -> Iterator[str]:
     for side in talk.sides:
         yield from _html_transcript(side)
     yield "</div>"
+    for table in talk.tables:
+        yield from _html_table(table)
 
 
 def _html_transcript(side: Transcript) -> Iterator[str]:
@@ -206,7 +217,14 @@ def _html_transcript(side: Transcript) -> Iterator[str]:
     yield f'<p class="note">{escape_html(side.facts)}</p><dl>'
     for who, text in side.turns:
         yield f"<dt>{escape_html(who)}</dt><dd>{escape_html(text)}</dd>"
-    yield "</dl></article>"
+    yield "</dl>"
+    if side.justifications:
+        yield '<details style="margin-top: .8rem; font-size: .9rem">'
+        yield f"<summary>{escape_html(JUSTIFICATIONS)}</summary><dl>"
+        for what, words in side.justifications:
+            yield f"<dt>{escape_html(what)}</dt><dd>{escape_html(words)}</dd>"
+        yield "</dl></details>"
+    yield "</article>"
 
 
 def _html_table(table: Table) -> Iterator[str]:

@@ -287,7 +287,8 @@ class Fit(FrozenModel):
     """Steps between log lines; the first step is always logged."""
     probe: bool = True
     """Follow log(pi / pi_0), the looseness of the bound of Lemma 1, on the first batch of each
-    process: one forward pass a log line."""
+    process: one forward pass a log line. ReFit and SWiFt also measure the variance of the first
+    step's gradient: at most 16 forward passes of a row."""
     save: Literal["epoch", "end", "keep"] = "epoch"
     """When to save: after each epoch, to resume from (`checkpoint-*`, gone once training is done),
     or only the end result; `keep`: after each epoch, and these stay."""

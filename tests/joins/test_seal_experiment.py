@@ -79,6 +79,10 @@ def test_kinds_and_rounds_stand_in_one_report(done: tuple[ExperimentResult, str]
     for kind in KINDS:
         assert kind in said
     assert said.count("round 1") >= 2
+    assert said.count("\n## Printed: pocket-notes") == 2
+    assert said.count("| *Zweiger et al. 2025, printed* |") == 2
+    assert "#### SEAL round 1\n" in said
+    assert "#### Questions about the passage\n" in said
     _, beside = said.split("### Kinds of self-edits")
     assert all(f"| {kind} |" in beside for kind in KINDS)
     for path in result.runs:

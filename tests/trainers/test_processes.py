@@ -101,7 +101,12 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: 
     path, alone = made[name], made["none"]
     assert path is not None
     summary = json.loads((path / "training.json").read_text())
-    assert summary["processes"] == 2
+    assert summary["processes"] == sum(summary["devices"].values()) == 2
+    assert summary["seconds"] > 0
+    by_one = json.loads((alone / "training.json").read_text())["gradient"]
+    assert summary["gradient"].keys() == by_one.keys()
+    for weighting in ("refit", "centred", "swift"):
+        assert summary["gradient"][weighting] == pytest.approx(by_one[weighting], rel=1e-3)
     assert [entry["step"] for entry in summary["log"] if "loss" in entry] == [1, 2]
     assert "step 2/2" in (path / "train.log").read_text(), "the workers' last lines are kept"
     ids = torch.tensor([[1, 2, 3, 4, 5]])

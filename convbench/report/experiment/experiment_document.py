@@ -29,12 +29,13 @@ from convbench.report.experiment.steps import (
     read_plan,
     sort_cells,
 )
-from convbench.report.layout import report_document
+from convbench.report.layout import judges_of, report_document
 from convbench.report.plots.draw import with_pictures
 from convbench.report.plots.style import Page, drawing_style
 from convbench.report.policies import Policy, read_policy
-from convbench.report.published import CITATION, DEFAULT_TURNS
+from convbench.report.published import CITATION, DEFAULT_TURNS, reference_of
 from convbench.report.sections import Section, group_sections
+from convbench.report.tables import reference_table
 from convbench.schema import Turn
 from convbench.stats.means import ErrorKind
 from convbench.store import Run
@@ -279,8 +280,9 @@ def experiment_document(
 ) -> Document:
     """Return the document of an experiment; nothing is written.
 
-    Its parts are an overview, the printed tables with our results, other sections, language
-    patterns (only with `plots`), what is missing, cost, and sample conversations. `kind` is the
+    Its parts are an overview, the paper's printed tables with our results, other sections, those of
+    them that other papers print with our results, language patterns (only with `plots`), what is
+    missing, cost, and sample conversations. `kind` is the
     kind of standard errors (None: each regime's own). `against` names further policies that all are
     compared with, as they are with every model that is not trained. Without matplotlib the overview
     says that there are no pictures.
@@ -312,9 +314,10 @@ def _experiment_document(
     known = [comparison for comparison in comparisons if comparison.is_planned]
     unmatched = _without_table(experiment.sections, known)
     parts = [
-        _overview_part(experiment, known, facts),
+        _overview_part(experiment, known, (*_reference_facts(unmatched), *facts)),
         *_printed_parts(known, kind, plots, against),
         *_other_parts(unmatched, kind, plots, against),
+        *_reference_parts(unmatched, kind),
         *(pattern_parts(experiment.sections) if plots else ()),
         _missing_part(
             experiment,
@@ -406,6 +409,30 @@ def _other_parts(
     if plots:
         report = with_pictures(report, unmatched, kind=kind)
     yield from report.parts
+
+
+def _reference_facts(sections: Sequence[Section]) -> list[str]:
+    """Return a line on each other paper whose printed table stands beside our results."""
+    tables = (reference_of(s.protocol, s.base.model if s.base else "") for s in sections)
+    papers = dict.fromkeys((t.authors, t.citation) for t in tables if t is not None)
+    return [
+        f"Results of {authors} stand beside ours in the parts named Printed: {citation}."
+        for authors, citation in papers
+    ]
+
+
+def _reference_parts(sections: Sequence[Section], kind: ErrorKind | None) -> Iterator[ReportPart]:
+    """Yield a part with the printed table of another paper for each section and judge that it has
+    one for, with our results in it."""
+    for section in sections:
+        for judge in judges_of(section, None):
+            table = reference_table(section, judge, section.error_kind(kind))
+            if table is not None:
+                named = f", judge {judge}" if judge else ""
+                caption = f"{table.caption}, with our results ({section.regime} regime)"
+                yield ReportPart(
+                    f"Printed: {section.title}{named}", tables=(replace(table, caption=caption),)
+                )
 
 
 def _missing_part(

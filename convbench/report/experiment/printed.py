@@ -22,7 +22,7 @@ from convbench.report.published import (
     sample_size,
 )
 from convbench.report.sections import Section, compared_with
-from convbench.report.tables import difference_table, training_table
+from convbench.report.tables import difference_table, training_table, variance_table
 from convbench.report.tables.cells import NONE, estimate_cell, measure_column
 from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
 from convbench.stats.agreement import DRAWS, RankAgreement, rank_agreement
@@ -280,6 +280,7 @@ def printed_part(
         more = (
             *(difference_table(section, comparison.judge, kind) for section in compared),
             training_table(comparison.section),
+            variance_table(comparison.section),
         )
         regime = comparison.section.regime
         tables += [

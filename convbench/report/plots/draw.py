@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from convbench.report.document import Document, Picture, ReportPart
+from convbench.report.document import Document, Picture, ReportPart, slug
 from convbench.report.layout import judges_of
 from convbench.report.measures import ACCURACY
 from convbench.report.pairwise import flipped_pairs, section_tournaments, sibling_tournaments
@@ -16,10 +16,11 @@ from convbench.report.plots.curves import (
     training_curves,
     turn_curves,
 )
+from convbench.report.plots.forgetting import draw_forgetting
 from convbench.report.plots.points import draw_dots, draw_judge_pairs, draw_radar, draw_strengths
 from convbench.report.plots.style import Page, drawing_style
 from convbench.report.sections import Section
-from convbench.report.tables import headline_measure, measures_of
+from convbench.report.tables import forgetting_sequences, headline_measure, measures_of
 from convbench.stats.means import ErrorKind
 
 
@@ -70,6 +71,9 @@ def _part_pictures(section: Section, judge: str | None, kind: ErrorKind) -> Iter
         curve(section, judge, kind) for curve in (temperature_curves, size_curves, round_curves)
     ]
     yield from (item for item in pictures if item is not None)
+    forgotten = forgetting_sequences(section, judge)
+    if forgotten:
+        yield draw_forgetting(forgotten, slug(f"forgetting {section.title} {judge}"))
 
 
 def _comparison_pictures(

@@ -14,6 +14,7 @@ from convbench.report.tables.details import (
     rounds_table,
     run_table,
     training_table,
+    variance_table,
 )
 from convbench.report.tables.gold import gold_part
 from convbench.report.tables.judges import (
@@ -22,6 +23,12 @@ from convbench.report.tables.judges import (
     panel_tables,
     strength_table,
     win_table,
+)
+from convbench.report.tables.many_passages import (
+    forgetting_sequences,
+    forgetting_tables,
+    pretraining_table,
+    time_table,
 )
 from convbench.report.tables.published_comparison import reference_table
 from convbench.report.tables.results import (
@@ -46,6 +53,8 @@ __all__ = [
     "difference_table",
     "finding_table",
     "flagged_table",
+    "forgetting_sequences",
+    "forgetting_tables",
     "gold_part",
     "headline_measure",
     "kind_table",
@@ -54,6 +63,7 @@ __all__ = [
     "measures_of",
     "meeting_table",
     "panel_tables",
+    "pretraining_table",
     "prompt_table",
     "reference_table",
     "review_table",
@@ -63,7 +73,9 @@ __all__ = [
     "simulators_part",
     "strength_table",
     "temperature_table",
+    "time_table",
     "training_table",
+    "variance_table",
     "verdict_part",
     "win_table",
 ]

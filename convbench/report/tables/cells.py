@@ -140,6 +140,11 @@ def percent_cell(estimate: Estimate | None, span: tuple[float, float] | None) ->
     return Cell(f"{100 * estimate.mean:.1f}{ends}", figure=shown)
 
 
+def seconds_text(seconds: float) -> str:
+    """Return seconds as text: whole ones from 100 on, else three digits."""
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
+
+
 def p_text(p: float | None) -> str:
     """Return a p value with three decimals, `<.001` for a smaller one, `-` for None."""
     if p is None:

@@ -17,6 +17,7 @@ from convbench.report.tables.cells import (
     measure_column,
     measures_of,
     scale_notes,
+    seconds_text,
 )
 from convbench.report.tables.results import ERRORS
 from convbench.stats.means import ErrorKind, Estimate, estimate_mean
@@ -182,6 +183,11 @@ COLUMNS: tuple[tuple[str, Callable[[Training], str]], ...] = (
     ("tied questions", lambda t: _tied_text(t)),
     ("ties", lambda t: str((t.get("ties") or {}).get("rule", "-"))),
 )
+TIME_COLUMNS: tuple[tuple[str, Callable[[Training], str]], ...] = (
+    ("seconds", lambda t: seconds_text(t["seconds"]) if t.get("seconds") else "-"),
+    ("devices", lambda t: _devices_text(t.get("devices") or {})),
+)
+"""Columns for trainings that recorded their time."""
 NOTES = (
     "A row is what a batch holds: a conversation, a turn under its history, or a pair. Tied "
     "questions have several best (or worst) conversations where one is selected; `ties` is "
@@ -203,11 +209,15 @@ def training_table(section: Section) -> Table | None:
     ]
     if not lines:
         return None
+    timed = any(member.training.get("seconds") for _, member in lines)
+    shown = (*COLUMNS, *TIME_COLUMNS) if timed else COLUMNS
     columns = (
         Column("Training", "Method", numeric=False),
-        *(Column(name, name, numeric=name not in ("row", "ties")) for name, _ in COLUMNS),
+        *(Column(name, name, name not in ("row", "ties", "devices")) for name, _ in shown),
     )
-    rows = tuple(_training_row(name, member) for name, member in lines)
+    rows = tuple(
+        (Cell(name), *(Cell(tell(member.training)) for _, tell in shown)) for name, member in lines
+    )
     return Table("Training", columns, rows, (*NOTES, *_gibberish_notes(lines)), "training")
 
 
@@ -223,15 +233,57 @@ def _gibberish_notes(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
             )
 
 
-def _training_row(name: str, policy: Policy) -> tuple[Cell, ...]:
-    return Cell(name), *(Cell(tell(policy.training)) for _, tell in COLUMNS)
-
-
 def _count_text(training: Training, *names: str) -> str:
     counts = training.get("counts") or {}
     return next((str(counts[name]) for name in names if name in counts), "-")
 
 
+def _devices_text(devices: Mapping[str, Any]) -> str:
+    return ", ".join(f"{n} x {name}" for name, n in devices.items()) or "-"
+
+
 def _tied_text(training: Training) -> str:
     ties = training.get("ties")
     return f"{ties['tied']} of {ties['tasks']}" if ties else "-"
+
+
+WEIGHTS = {"refit": "r (ReFit)", "centred": "r - mean", "swift": "(r - mean) / std (SWiFt)"}
+"""Heads of the weightings whose gradients are compared."""
+
+
+def variance_table(section: Section) -> Table | None:
+    """Return the table of the variance of the first step's gradient under ReFit's and SWiFt's
+    weights, a row for each training; None if no training measured it."""
+    lines = [
+        (policy.name, member.training["gradient"])
+        for policy in section.policies
+        for member in policy.run_policies
+        if member.training.get("gradient")
+    ]
+    if not lines:
+        return None
+    columns = [Column("First step of", "First step", numeric=False), Column("rows", "rows")]
+    for head in WEIGHTS.values():
+        columns += [Column(f"variance, {head}", head), Column("÷ length²", "÷ len²")]
+    rows = tuple(
+        (Cell(name), Cell(str(measured.get("rows", "-"))), *_variance_cells(measured))
+        for name, measured in lines
+    )
+    notes = (
+        "Trace of the covariance of the first step's gradient, with its rows drawn independently, "
+        "under three weights of the same rows; then the same over that gradient's own squared "
+        "length, which does not depend on the scale of the rewards. The gradient is that of the "
+        "output layer's matrix.",
+        "r and r - mean are in the reward's unit, (r - mean) / std is in none: compare it by the "
+        "second number. The squared length contains the variance, so near 1 or above the rows show "
+        "mostly noise.",
+    )
+    return Table("Variance of the gradient", tuple(columns), rows, notes, "variance")
+
+
+def _variance_cells(measured: Training) -> Iterator[Cell]:
+    for name in WEIGHTS:
+        values = measured.get(name) or {}
+        variance, norm = values.get("variance"), values.get("squared_norm")
+        yield Cell("-" if variance is None else f"{variance:.3g}")
+        yield Cell(f"{variance / norm:.3g}" if variance is not None and norm else "-")

@@ -10,7 +10,7 @@ from convbench.judge.few_shot.baselines import ORACLE
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure, metric_measure
-from convbench.report.policies import Policy, judge_spec
+from convbench.report.policies import NAMES, Policy, judge_spec
 from convbench.report.published import (
     FEW_SHOT,
     LARGE,
@@ -25,6 +25,7 @@ from convbench.report.sections import Section
 from convbench.report.tables.adaptation import adaptation_accuracies, taught_by
 from convbench.report.tables.cells import estimate_cell
 from convbench.report.tables.judges import duel_points
+from convbench.report.tables.many_passages import pretrained_accuracies, trains_all_weights
 from convbench.stats.means import ErrorKind, Estimate, estimate_mean
 
 MethodLine = tuple[str, str, tuple[Estimate | None, ...]]
@@ -123,6 +124,8 @@ def _published_name(policy: Policy, reference: ReferenceTable) -> str:
         trained = known is None or (known == LARGE and LARGE not in reference.methods)
         return "Zero-shot" if trained else str(known)
     name = policy.name.partition(" (")[0]
+    if name != NAMES["sweet"]:  # multi-turn DPO, for one, is defined without both
+        return name
     args = policy.recipe.get("args") or {}
     if not args.get("normalize", True):
         return f"{name} without length normalisation"
@@ -133,9 +136,14 @@ def _edit_lines(section: Section, judge: str | None, kind: ErrorKind) -> Iterato
     few_shot = section.protocol == "self-edit-few-shot"
     others = (policy for policy in section.policies if policy.is_other_model)
     written = {taught_by(p): "Passage + GPT-4.1 data" for p in others if is_data_writer(p.model)}
-    for name, values in adaptation_accuracies(section, judge).items():
-        mean = estimate_mean(values, kind)
+    taught = adaptation_accuracies(section, judge)
+    pretrained = pretrained_accuracies(section, judge)
+    in_full = trains_all_weights(judge_spec(section.policies, judge))
+    for name in dict.fromkeys((*taught, *pretrained)):
+        mean = estimate_mean(taught.get(name, ()), kind)
         if few_shot:
             yield SOLVED.get(name, name), name, (mean,)
         else:
-            yield {**EDITS, **written}.get(name, name), name, (mean, None, None)
+            at_once = estimate_mean(pretrained.get(name, ()), kind)
+            both = (None, at_once) if in_full else (at_once, None)
+            yield {**EDITS, **written}.get(name, name), name, (mean, *both)

@@ -25,10 +25,13 @@ from convbench.judge.adaptation.passages import (
     pretraining_accuracies,
 )
 from convbench.judge.run import judges_of
+from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import RoundsOptions
-from convbench.report.adaptation import as_markdown, forgetting_table, write_forgetting
+from convbench.report.adaptation import as_markdown, write_forgetting
+from convbench.report.report import create_report
+from convbench.report.tables.many_passages import forgetting_table
 from convbench.store import Run
 from tests.judge.adaptation.test_kind import good
 from tests.learn.seal import runs
@@ -186,7 +189,7 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
         assert all(0 <= value <= 1 for _, value in values)
     (found,) = measure_forgetting(run, judge, QUIET, sequences=1, length=2)
     assert [len(row) for row in found.after] == [1, 2]
-    assert forgetting_table([found]).count("\n") == 5, "two edits, and before them"
+    assert len(forgetting_table([found]).rows) == 3, "two edits, and before them"
     kept = (run.path / "sequences.jsonl").read_bytes()
     assert measure_forgetting(run, judge, QUIET, sequences=1, length=2) == [found]
     assert (run.path / "sequences.jsonl").read_bytes() == kept, "nothing anew"
@@ -212,6 +215,18 @@ def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult])
     assert "![forgetting-round-2](forgetting-round-2.png)" in text
     after = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
     assert after == trained
+    report = create_report(ReportOptions((run.path,), paper=True)).document
+    tables = {table.caption: table for part in report.parts for table in part.tables}
+    for name in ("passage only", "untrained self-edits", "SEAL round 2"):
+        assert f"One passage after the other: {name} (clean regime)" in tables
+        (row,) = (
+            r for r in tables["All passages at once (clean regime)"].rows if r[0].text == name
+        )
+        (beside,) = (
+            r for r in tables["Knowledge incorporation, published (clean regime)"].rows
+            if r[0].text == name and not r[0].quiet
+        )  # fmt: skip
+        assert beside[3] == row[1]
 
 
 def test_without_matplotlib_the_tables_stay(
