@@ -280,10 +280,12 @@ def open_run(
     path: Run | str | os.PathLike[str] | None = None,
 ) -> Run: ...
 def publish(
-    repo: str,
+    repo: str | None = None,
     run: Run | str | os.PathLike[str] | None = None,
     *,
     checkpoint: str | os.PathLike[str] | None = None,
+    experiment: str | os.PathLike[str] | None = None,
+    prefix: str | None = None,
     judge: str | None = None,
     private: bool | None = None,
     dry_run: bool = False,
