@@ -26,6 +26,7 @@ from convbench.report.tables.results import (
     flagged_table,
     main_table,
     matrix_tables,
+    paired_table,
     temperature_table,
 )
 from convbench.report.tables.simulators import review_table, simulators_part
@@ -48,6 +49,7 @@ __all__ = [
     "matrix_tables",
     "measures_of",
     "meeting_table",
+    "paired_table",
     "panel_tables",
     "reference_table",
     "review_table",

@@ -314,7 +314,14 @@ def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Ta
     ]
     if not compared or section.baseline is None:
         return None
-    base = section.baseline.name
+    return paired_table(compared, section.baseline.name, kind)
+
+
+def paired_table(
+    compared: Sequence[tuple[Measure, Sequence[PairedDifference]]], base: str, kind: ErrorKind
+) -> Table:
+    """Return the table of paired differences to `base`: a row for each policy, and four columns for
+    each measure. The list is not empty, and every measure has all policies."""
     columns = [Column("Method", "Method", numeric=False)]
     rows: dict[str, list[Cell]] = {d.name: [Cell(d.name)] for d in compared[0][1]}
     for measure, differences in compared:
