@@ -17,7 +17,7 @@ from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, RunSettings
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.report.published import paper_table, paper_tables, sample_size
 from convbench.report.report import create_report
 from convbench.rollout.build import build_or_resume
@@ -156,11 +156,15 @@ def test_fewer_conversations_than_the_papers_keep_their_own_error(tmp_path: Path
 
 def test_an_experiment_gives_its_regime_to_what_it_adds() -> None:
     specs = load_specs(ExperimentOptions("paper-as-printed"))
-    assert [spec.name for spec in specs] == ["paper-as-printed", "paper-clarifying", "length",
-                                         "judges", "size"]  # fmt: skip
+    added = ("paper-clarifying", "length", "judges", "size")
+    assert [spec.name for spec in specs] == [f"{name}-as-printed" for name in ("paper", *added)]
     assert {spec.regime for spec in specs} == {"as-printed"}
     assert {"sciq", "sciqa"} < set(specs[0].tasks)
-    assert {spec.regime for spec in load_specs(ExperimentOptions("paper"))} == {None}
+    clean = load_specs(ExperimentOptions("paper"))
+    assert {spec.regime for spec in clean} == {None}
+    framed = load_specs(ExperimentOptions("paper", specs=SpecOptions(sets=("regime=as-printed",))))
+    assert [spec.name for spec in framed] == ["paper", *added]
+    assert {spec.regime for spec in framed} == {"as-printed"}
 
 
 def test_runs_of_old_are_clean(tmp_path: Path) -> None:

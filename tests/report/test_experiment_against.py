@@ -42,8 +42,11 @@ def test_each_policy_stands_against_its_namesake(folders: dict[str, Path]) -> No
     (table,) = part.tables
     assert "differences to before, paired" in table.caption
     assert [row[0].text for row in table.rows] == [
-        "SWiFt", "ReFit (refit)", "ReFit (1000 rows)", "Base",
-    ]  # fmt: skip
+        "SWiFt",
+        "ReFit (refit)",
+        "ReFit (1000 rows)",
+        "Base",
+    ]
     refit = cells(table, "ReFit (refit)", "Accuracy − before")
     assert refit.text == "+0.3333"
     assert cells(table, "ReFit (refit)", "pairs").text == "12"
@@ -78,10 +81,12 @@ def test_other_questions_of_the_same_number_are_no_pairs(
     shutil.copytree(folders["before"], other)
     for file in other.glob("arc*/**/examples.jsonl"):
         text = file.read_text()
-        file.write_text("".join(
-            line.replace('"question":"', '"question":"Now ') if '"q0"' in line else line
-            for line in text.splitlines(keepends=True)
-        ))  # fmt: skip
+        file.write_text(
+            "".join(
+                line.replace('"question":"', '"question":"Now ') if '"q0"' in line else line
+                for line in text.splitlines(keepends=True)
+            )
+        )
     part = part_against(folders["after"], other)
     assert cells(part.tables[0], "Base", "pairs").text == "10", "2 of 12 are about q0"
     assert any("questions: 1 of 6 differ in text or options" in note for note in part.notes)

@@ -30,10 +30,12 @@ PRINTED = {
     ),
     "best two methods in 9": ("does not hold", "8 of 12"),
     "best two baselines": (
-        "holds", "STaR-GATE 2.0, STaR-GATE-D 2.4, DPO 2.8, StepDPO 2.9, Base 5.0",
+        "holds",
+        "STaR-GATE 2.0, STaR-GATE-D 2.4, DPO 2.8, StepDPO 2.9, Base 5.0",
     ),
     "worst baseline": (
-        "holds", "STaR-GATE 2.0, STaR-GATE-D 2.4, DPO 2.8, StepDPO 2.9, Base 5.0",
+        "holds",
+        "STaR-GATE 2.0, STaR-GATE-D 2.4, DPO 2.8, StepDPO 2.9, Base 5.0",
     ),
     "In both experiments": ("holds", "4 of 4"),
     "comparable to the best": (
@@ -46,7 +48,7 @@ PRINTED = {
     "same as in Table 1": ("holds", "2 of 2"),
     "much higher language quality": ("does not hold", "10 of 12 above all baselines"),
     "improve with more training data": ("holds", "14 of 14 metrics rise"),
-}  # fmt: skip
+}
 """The results on the printed numbers, by words of the statement."""
 
 
@@ -91,8 +93,9 @@ def test_a_count_is_decided_by_what_is_missing() -> None:
     )
     assert verdict(1, 2, 3, 5, 7, 12, 6, 4, 8).state == "undetermined"
     assert verdict(2, 3, 5, 7, 12, 1).state == "undetermined"
-    lost = {n: {**t, "DPO": {"accuracy": PrintedNumber(1.0, 0.0)}}
-            for n, t in printed.tables.items()}  # fmt: skip
+    lost = {
+        n: {**t, "DPO": {"accuracy": PrintedNumber(1.0, 0.0)}} for n, t in printed.tables.items()
+    }
     assert wins.check(Evidence({n: lost[n] for n in range(1, 7)})).state == "does not hold"
 
 
@@ -120,8 +123,10 @@ def test_equal_numbers_without_an_error_are_no_drop() -> None:
 
 def test_ours_are_tested_in_pairs(tmp_path: Path) -> None:
     """ReFit right on half of 12 questions that SWiFt all gets right; p of Student's t over them."""
-    for key, refit in ((("mmlu", "standard", "reasoning", 3), 0.5),
-                       (("cosql", "standard", "reasoning", 3), 1.0)):  # fmt: skip
+    for key, refit in (
+        (("mmlu", "standard", "reasoning", 3), 0.5),
+        (("cosql", "standard", "reasoning", 3), 1.0),
+    ):
         write_cell(tmp_path, key, {"Base": 0.1, "SWiFt": 1.0, "ReFit": refit}, 12)
     sections = read_experiment(tmp_path).sections
     comparisons = published_comparisons(sections, {}, ())

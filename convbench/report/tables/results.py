@@ -184,7 +184,7 @@ def _paper_numbers(
     if it has none."""
     data = policy.recipe.get("data") or {}
     rows = data.get("rows")
-    if rows is not None and data.get("unit", "turn") == "turn":
+    if rows is not None:  # whatever a row is: the paper does not say
         table = size_table(section.task, section.mode)
         return table.methods.get(str(rows)) if table and plain_name(policy) == "ReFit" else None
     return printed.methods.get(plain_name(policy)) if printed is not None else None
