@@ -18,6 +18,7 @@ from convbench.report.experiment.statements import (
     statement_table,
 )
 from convbench.report.published import PrintedNumber, paper_tables
+from tests.excerpts import SHARED
 from tests.report.paper_set import write_cell
 
 PRINTED = {
@@ -65,7 +66,7 @@ def test_on_the_printed_tables(words: str) -> None:
 
 def test_all_are_tested_and_quote_the_paper() -> None:
     assert {statement(words).words for words in PRINTED} == {s.words for s in STATEMENTS}
-    file = Path(__file__).parents[3] / "shared" / "paper" / "refit-swift.md"
+    file = SHARED / "paper" / "refit-swift.md"
     if not file.exists():
         pytest.skip("the paper's text is not here")
     marks = str.maketrans("", "", "*$_")
