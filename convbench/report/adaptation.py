@@ -103,18 +103,24 @@ def write_seal_report(
     taught: Mapping[str, Values],
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[ForgettingSequence]],
+    name: str = "seal",
 ) -> Path:
-    """Write `seal.json` and `seal.md` into a run's folder of reports, and return the path of
-    `seal.md`.
+    """Write `seal.json` and `seal.md` (or of another name) into a run's folder of reports, and
+    return the path of `seal.md`.
 
     `seal.json` maps what was trained on to its (passage, accuracy) pairs. `seal.md` has their
     table, that of `pretrained` if it is not empty, and a table and heat map for each entry of
-    `forgotten`, which are also written as `forgetting-NAME.md` with pictures.
+    `forgotten`, which are also written as `forgetting-ROW.md` with pictures
+    (`NAME-forgetting-ROW.md` for another name).
     """
     reports.mkdir(exist_ok=True)
-    write_atomic(reports / "seal.json", json.dumps(taught, indent=1).encode() + b"\n")
-    path = reports / "seal.md"
-    parts = [as_markdown(taught), *_multi_passage_texts(reports, pretrained, forgotten)]
+    write_atomic(reports / f"{name}.json", json.dumps(taught, indent=1).encode() + b"\n")
+    path = reports / f"{name}.md"
+    prefix = "" if name == "seal" else f"{name}-"
+    parts = [
+        as_markdown(taught),
+        *_multi_passage_texts(reports, pretrained, forgotten, prefix),
+    ]
     write_atomic(path, "\n".join(parts).encode())
     return path
 
@@ -123,10 +129,11 @@ def _multi_passage_texts(
     reports: Path,
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[ForgettingSequence]],
+    prefix: str,
 ) -> Iterator[str]:
     """Yield one text on training with all passages at once, and one a sequence of passages."""
     if pretrained:
         yield f"All passages at once (continued pre-training):\n\n{as_markdown(pretrained)}"
     for name, sequences in forgotten.items():
-        text = write_forgetting(sequences, reports, f"forgetting-{name.replace(' ', '-')}")
+        text = write_forgetting(sequences, reports, f"{prefix}forgetting-{name.replace(' ', '-')}")
         yield f"One passage after the other, {name}:\n\n{text}"

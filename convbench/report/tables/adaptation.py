@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -53,6 +53,14 @@ SOLVED = TableWords(
 WORDS: Mapping[Measure, TableWords] = {"adaptations": TAUGHT, "solutions": SOLVED}
 
 
+FILTERS: Mapping[str, str] = {
+    "best-of-k": "the best edit of each passage",
+    "improves": "every edit that raises the accuracy (SEAL's equation 2)",
+    "right": "every edit that solves its task",
+}
+"""What a learner of self-edits learns from, by its recipe's filter."""
+
+
 def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Values]:
     """Return (group, accuracy) pairs by what was trained on; empty if the judge is None or measures
     no adaptations.
@@ -79,11 +87,26 @@ def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Valu
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of what a section's self-edits teach; None if the judge is None, measures no
-    adaptations, or scored none."""
+    adaptations, or scored none.
+
+    The caption says which edits the learners learn from; if they differ in that, a note says it for
+    each.
+    """
     accuracies, spec = adaptation_accuracies(section, judge), judge_spec(section.policies, judge)
     if not accuracies or spec is None:
         return None
-    return taught_table(accuracies, kind, WORDS[kind_of(spec).measures])
+    table = taught_table(accuracies, kind, WORDS[kind_of(spec).measures])
+    filters = {
+        policy.name: FILTERS[str(policy.recipe["filter"])]
+        for policy in section.policies
+        if not policy.is_base and policy.recipe.get("filter") in FILTERS
+    }
+    if not filters:
+        return table
+    listed = list(dict.fromkeys(filters.values()))
+    notes = (f"{name} learns {words}." for name, words in filters.items() if len(listed) > 1)
+    caption = f"{table.caption}; learnt: {', or '.join(listed)}"
+    return replace(table, caption=caption, notes=(*table.notes, *notes))
 
 
 def taught_table(
@@ -219,7 +242,9 @@ def _baseline_accuracies(policy: Policy, name: str) -> Values:
     is malformed."""
     accuracies: Values = []
     for member in policy.members or (policy,):
-        file = member.run.reports_folder / "seal.json"
+        folder = member.run.reports_folder
+        files = [folder / "seal.json", *sorted(folder.glob("seal-*.json"))]
+        file = next((path for path in files if path.exists()), files[0])
         try:
             pairs = read_object(file).get(name, [])
             accuracies += [(str(passage), float(value)) for passage, value in pairs]
