@@ -151,7 +151,7 @@ def _round_evaluations(path: Path, step: Step) -> list[Path]:
     if step.pooled:
         return []
     recipe, _, label = step.learner.partition(":")
-    learner = RoundsOptions(recipe, label=label).learner
+    learner = RoundsOptions(recipe, label=label).learner_name
     return list((path / "evals").glob(f"{learner}-round-*"))
 
 

@@ -137,6 +137,6 @@ class RoundsOptions(ModelCallMixin):
     """Tells two learners of one recipe apart: part of the names of its folders."""
 
     @property
-    def learner(self) -> str:
+    def learner_name(self) -> str:
         """The learner in names of folders: the recipe's, with the label after a dash."""
         return "-".join(filter(None, (Path(self.recipe).stem, self.label)))

@@ -11,9 +11,9 @@ import pytest
 from convbench.report.experiment.experiment_document import experiment_document, read_experiment
 from convbench.report.experiment.printed import published_comparisons
 from convbench.report.experiment.statements import (
-    STATEMENTS,
     Evidence,
     own_evidence,
+    paper_statements,
     printed_evidence,
     statement_table,
 )
@@ -54,7 +54,7 @@ PRINTED = {
 
 
 def statement(words):
-    (match,) = (s for s in STATEMENTS if words in s.words)
+    (match,) = (s for s in paper_statements() if words in s.words)
     return match
 
 
@@ -65,13 +65,13 @@ def test_on_the_printed_tables(words: str) -> None:
 
 
 def test_all_are_tested_and_quote_the_paper() -> None:
-    assert {statement(words).words for words in PRINTED} == {s.words for s in STATEMENTS}
+    assert {statement(words).words for words in PRINTED} == {s.words for s in paper_statements()}
     file = SHARED / "paper" / "refit-swift.md"
     if not file.exists():
         pytest.skip("the paper's text is not here")
     marks = str.maketrans("", "", "*$_")
     text = " ".join(file.read_text().translate(marks).split()).replace(" ,", ",")
-    for each in STATEMENTS:
+    for each in paper_statements():
         assert " ".join(each.words.split()) in text, each.words
 
 
@@ -135,7 +135,7 @@ def test_ours_are_tested_in_pairs(tmp_path: Path) -> None:
     assert evidence.tests[8].is_significant
     assert evidence.tests[8].p == pytest.approx(2 * 0.006872, rel=0.01)
     assert (evidence.tests[11].p, evidence.tests[11].is_significant) == (1.0, False)
-    assert evidence.mean(8, "ReFit", "accuracy") == 0.5
+    assert evidence.mean_of(8, "ReFit", "accuracy") == 0.5
     verdict = statement("significantly worse").check(evidence)
     assert verdict.state == "does not hold"
     assert verdict.detail.startswith("1 of 3, 1 undecided; Table 8: p 0.0")

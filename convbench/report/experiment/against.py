@@ -28,11 +28,11 @@ def against_part(
     experiment's in heads and titles; `kind` the kind of standard errors (None: our regime's). How
     the settings differ, and what has no counterpart or no common questions, is in the notes.
     """
-    by_setting = {_setting(section): section for section in others}
+    by_setting = {_setting_key(section): section for section in others}
     tables: list[Table] = []
     notes: list[str] = []
     for section in sections:
-        other = by_setting.get(_setting(section))
+        other = by_setting.get(_setting_key(section))
         if other is None:
             notes.append(f"{section.title}: {name} has no such runs.")
             continue
@@ -44,7 +44,7 @@ def against_part(
     return ReportPart(f"Against {name}", tables=tuple(tables), notes=tuple(notes))
 
 
-def _setting(section: Section) -> tuple[str, str, str, int, str]:
+def _setting_key(section: Section) -> tuple[str, str, str, int, str]:
     return section.task, section.mode, section.protocol, section.turns, section.simulator
 
 
@@ -67,7 +67,7 @@ def _section_tables(
             (measure, differences)
             for measure in (ACCURACY, top)
             if measure is not None
-            and (differences := _differences(section, aligned, measure, kind))
+            and (differences := _namesake_differences(section, aligned, measure, kind))
             and any(difference.n for difference in differences)
         ]
         if compared:
@@ -85,25 +85,25 @@ def _align_units(mine: Policy, theirs: Policy, name: str) -> tuple[Policy, Polic
     )
     seeds = [seed for seed in first if seed in second]
 
-    def rows(own: dict[int, Policy], other: dict[int, Policy]) -> tuple[Observation, ...]:
+    def common_rows(own: dict[int, Policy], other: dict[int, Policy]) -> tuple[Observation, ...]:
         return tuple(
             row._replace(unit=f"{seed}/{row.unit}")
             for seed in seeds
             for row in own[seed].observations
-            if _question(own[seed], row) == _question(other[seed], row)
+            if _question_of(own[seed], row) == _question_of(other[seed], row)
         )
 
     return (
-        replace(mine, observations=rows(first, second)),
-        replace(theirs, observations=rows(second, first), name=f"{theirs.name} of {name}"),
+        replace(mine, observations=common_rows(first, second)),
+        replace(theirs, observations=common_rows(second, first), name=f"{theirs.name} of {name}"),
     )
 
 
-def _question(policy: Policy, row: Observation) -> object:
+def _question_of(policy: Policy, row: Observation) -> object:
     return policy.run.examples.get(row.unit.rpartition("#")[0])
 
 
-def _differences(
+def _namesake_differences(
     section: Section,
     aligned: Sequence[tuple[Policy, Policy]],
     measure: Measure,

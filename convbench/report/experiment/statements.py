@@ -3,9 +3,12 @@ printed numbers and on ours."""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
@@ -21,7 +24,8 @@ Methods = Mapping[str, Mapping[str, PrintedNumber]]
 OWN = ("SWiFt", "ReFit")
 """The paper's methods."""
 BASELINES = ("Base", "STaR-GATE", "STaR-GATE-D", "DPO", "StepDPO")
-REASONING = tuple(range(1, 13))
+FILE = Path(__file__).parents[1] / "paper" / "statements.csv"
+REASONING = range(1, 13)
 REWARDS = tuple(paper_key(f"r_{name}") for name in HEADS)
 """Keys of the six reward metrics, the overall score first."""
 Z = 1.96
@@ -52,7 +56,7 @@ class Evidence:
     tests: Mapping[int, LowerTest] = field(default_factory=dict)
     """ReFit against SWiFt, by table."""
 
-    def mean(self, table: int, method: str, metric: str) -> float | None:
+    def mean_of(self, table: int, method: str, metric: str) -> float | None:
         """Return a mean; None if it was not measured."""
         number = self.tables.get(table, {}).get(method, {}).get(metric)
         return None if number is None else number.mean
@@ -76,9 +80,21 @@ class Statement:
     words: str
     section: str
     rule: str
-    tables: tuple[int, ...]
+    tables: range
     """The printed tables that it is about."""
     check: Callable[[Evidence], Verdict]
+
+
+@cache
+def paper_statements() -> tuple[Statement, ...]:
+    """Return what the paper says of its tables, in its order."""
+    with FILE.open(newline="", encoding="utf-8") as file:
+        return tuple(
+            Statement(row["words"], row["section"], row["rule"], tables, CHECKS[row["check"]])
+            for row in csv.DictReader(file)
+            for first, _, last in [row["tables"].partition("-")]
+            for tables in [range(int(first), int(last) + 1)]
+        )
 
 
 def statement_table(
@@ -91,7 +107,7 @@ def statement_table(
     of our standard errors (None: each regime's own).
     """
     numbers = {comparison.printed.number for comparison in comparisons}
-    listed = [statement for statement in STATEMENTS if numbers & set(statement.tables)]
+    listed = [statement for statement in paper_statements() if numbers & set(statement.tables)]
     if not listed:
         return None
     printed, ours = printed_evidence(), own_evidence(comparisons, kind)
@@ -211,11 +227,11 @@ def _is_among_best(
 
     Equal means share a place; with `alone` none may be equal.
     """
-    own = evidence.mean(table, method, metric)
+    own = evidence.mean_of(table, method, metric)
     if own is None:
         return None
     others = [
-        evidence.mean(table, name, metric) for name in _printed_methods(table) if name != method
+        evidence.mean_of(table, name, metric) for name in _printed_methods(table) if name != method
     ]
     better = sum(mean > own or (alone and mean == own) for mean in others if mean is not None)
     if better >= places:
@@ -239,28 +255,23 @@ def _all_of(results: Iterable[bool | None], what: str = "") -> Verdict:
     return _at_least(len(listed), listed, what)
 
 
-def _wins(evidence: Evidence) -> Verdict:
+def _sole_wins(evidence: Evidence) -> Verdict:
     sole = [_is_among_best(evidence, n, "SWiFt", "accuracy", alone=True) for n in REASONING]
     shared = sum(_is_among_best(evidence, n, "SWiFt", "accuracy") is True for n in REASONING)
     return _at_least(7, sole, f" ({shared} with shared first places)")
 
 
-def _best_two(method: str, least: int) -> Callable[[Evidence], Verdict]:
-    def check(evidence: Evidence) -> Verdict:
-        return _at_least(
-            least, (_is_among_best(evidence, n, method, "accuracy", 2) for n in REASONING)
-        )
-
-    return check
+def _best_two(evidence: Evidence, method: str, least: int) -> Verdict:
+    return _at_least(least, (_is_among_best(evidence, n, method, "accuracy", 2) for n in REASONING))
 
 
 def _most_rewards(evidence: Evidence) -> Verdict:
-    def most(table: int) -> bool | None:
+    def has_most(table: int) -> bool | None:
         best = [_is_among_best(evidence, table, "SWiFt", metric, 2) for metric in REWARDS[1:]]
         state = _at_least(3, best).state
         return None if state == "undetermined" else state == "holds"
 
-    return _at_least(9, map(most, REASONING))
+    return _at_least(9, map(has_most, REASONING))
 
 
 NAMED = (3, 8, 11)
@@ -284,7 +295,7 @@ def _mean_ranks(evidence: Evidence) -> tuple[dict[str, float], int]:
     number of these tables."""
     ranks: dict[str, list[float]] = {name: [] for name in BASELINES}
     for table in REASONING:
-        means = {name: evidence.mean(table, name, "accuracy") for name in BASELINES}
+        means = {name: evidence.mean_of(table, name, "accuracy") for name in BASELINES}
         values = [mean for mean in means.values() if mean is not None]
         if len(values) < len(BASELINES):
             continue
@@ -317,10 +328,10 @@ def _base_last(evidence: Evidence) -> Verdict:
 def _above_baselines(evidence: Evidence, table: int, metric: str) -> list[bool | None]:
     """Return for each of the paper's methods whether it is above all printed baselines."""
     baselines = [name for name in _printed_methods(table) if name not in OWN]
-    others = [evidence.mean(table, name, metric) for name in baselines]
+    others = [evidence.mean_of(table, name, metric) for name in baselines]
     results: list[bool | None] = []
     for name in OWN:
-        own = evidence.mean(table, name, metric)
+        own = evidence.mean_of(table, name, metric)
         below = own is not None and any(mean is not None and mean >= own for mean in others)
         results.append(False if below else None if own is None or None in others else True)
     return results
@@ -367,16 +378,16 @@ def _longer_lower(evidence: Evidence) -> Verdict:
     rises = []
     for name in OWN:
         for table in (15, 16, 17):
-            before, after = (evidence.mean(n, name, "accuracy") for n in (table, table + 1))
+            before, after = (evidence.mean_of(n, name, "accuracy") for n in (table, table + 1))
             known = before is not None and after is not None
             results.append(after < before if before is not None and after is not None else None)
             if known and not results[-1]:
-                rises.append(f"{name} from n = {_turns(table)} to {_turns(table + 1)}")
+                rises.append(f"{name} from n = {_turns_of(table)} to {_turns_of(table + 1)}")
     verdict = _all_of(results, " steps down")
     return replace(verdict, detail="; not ".join([verdict.detail, *rises]))
 
 
-def _turns(table: int) -> int:
+def _turns_of(table: int) -> int:
     return next(t.turns for t in paper_tables() if t.number == table)
 
 
@@ -384,7 +395,7 @@ def _more_rows_better(evidence: Evidence) -> Verdict:
     results: list[bool | None] = []
     for table in (20, 21):
         for metric in ("accuracy", *REWARDS):
-            few, many = (evidence.mean(table, rows, metric) for rows in ("1000", "2000"))
+            few, many = (evidence.mean_of(table, rows, metric) for rows in ("1000", "2000"))
             results.append(None if few is None or many is None else many > few)
     return _all_of(results, " metrics rise")
 
@@ -398,108 +409,20 @@ def _second_judge_rewards(evidence: Evidence) -> Verdict:
     return _all_of(results, " above all baselines")
 
 
-STATEMENTS = (
-    Statement(
-        "in terms of accuracy, Swift wins in 7 experiments out of 12",
-        "section 4",
-        "SWiFt alone has the highest accuracy in 7 of Tables 1 to 12",
-        REASONING,
-        _wins,
-    ),
-    Statement(
-        "is among the best two methods in 10 experiments out of 12",
-        "section 4, Swift",
-        "SWiFt's accuracy is first or second in 10 of Tables 1 to 12",
-        REASONING,
-        _best_two("SWiFt", 10),
-    ),
-    Statement(
-        "most of its reward metrics are among the top two in 9 experiments out of 12",
-        "section 4, Swift",
-        "3 of SWiFt's 5 single reward metrics are first or second in 9 of Tables 1 to 12",
-        REASONING,
-        _most_rewards,
-    ),
-    Statement(
-        "Refit performs significantly worse than Swift in 3 experiments: thinking OpenBookQA, "
-        "standard MMLU, and standard CoSQL",
-        "section 4",
-        "ReFit's accuracy is below SWiFt's with p < .05 in Tables 3, 8 and 11",
-        REASONING,
-        _significantly_worse,
-    ),
-    Statement(
-        "it is among the best two methods in 9 experiments out of 12",
-        "section 4, Refit",
-        "ReFit's accuracy is first or second in 9 of Tables 1 to 12",
-        REASONING,
-        _best_two("ReFit", 9),
-    ),
-    Statement(
-        "The best two baselines are STaR-GATE and STaR-GATE-D",
-        "section 4",
-        "Both have the best mean ranks by accuracy of the five baselines, Tables 1 to 12",
-        REASONING,
-        _best_baselines,
-    ),
-    Statement(
-        "The worst baseline is Base",
-        "section 4",
-        "Base has the worst mean rank by accuracy of the five baselines, Tables 1 to 12",
-        REASONING,
-        _base_last,
-    ),
-    Statement(
-        "In both experiments, the accuracies of Refit and Swift are higher than those of the "
-        "baselines",
-        "section 4, clarifying questions",
-        "SWiFt's and ReFit's accuracies are above every baseline's in Tables 13 and 14",
-        (13, 14),
-        _clarifying_above,
-    ),
-    Statement(
-        "they are comparable to the best baselines",
-        "section 4, clarifying questions",
-        "R Overall of SWiFt and ReFit is less than 1.96 errors below the best baseline's in "
-        "Tables 13 and 14",
-        (13, 14),
-        _not_significantly_below,
-    ),
-    Statement(
-        "Comparing to the reasoning experiments, the accuracies of answers drop significantly",
-        "section 4, clarifying questions",
-        "Each method's accuracy is lower in Table 13 than in 3, and in 14 than in 4, by more than "
-        "1.96 errors",
-        (13, 14),
-        _clarifying_lower,
-    ),
-    Statement(
-        "longer conversations, corresponding to larger values of n, lead to lower accuracy",
-        "section B",
-        "SWiFt's and ReFit's accuracies fall from each of Tables 15 to 18 to the next",
-        (15, 16, 17, 18),
-        _longer_lower,
-    ),
-    Statement(
-        "The best two methods are the same as in Table 1: Swift and Refit",
-        "section B, Claude 4 Opus",
-        "SWiFt's and ReFit's accuracies are the first two in Table 19",
-        (19,),
-        _second_judge_best,
-    ),
-    Statement(
-        "Swift and Refit attain much higher language quality scores than all baselines",
-        "section B, Claude 4 Opus",
-        "All six reward metrics of both are above every baseline's in Table 19",
-        (19,),
-        _second_judge_rewards,
-    ),
-    Statement(
-        "The accuracy and language quality metrics improve with more training data",
-        "section B",
-        "Accuracy and the six reward metrics are higher with 2000 than with 1000 in Tables 20, 21",
-        (20, 21),
-        _more_rows_better,
-    ),
-)
-"""What the paper says of its tables, in its order."""
+CHECKS: Mapping[str, Callable[[Evidence], Verdict]] = {
+    "sole-wins": _sole_wins,
+    "swift-best-two": lambda evidence: _best_two(evidence, "SWiFt", 10),
+    "most-rewards": _most_rewards,
+    "refit-worse": _significantly_worse,
+    "refit-best-two": lambda evidence: _best_two(evidence, "ReFit", 9),
+    "best-baselines": _best_baselines,
+    "base-last": _base_last,
+    "clarifying-above": _clarifying_above,
+    "clarifying-rewards": _not_significantly_below,
+    "clarifying-lower": _clarifying_lower,
+    "longer-lower": _longer_lower,
+    "second-judge-best": _second_judge_best,
+    "second-judge-rewards": _second_judge_rewards,
+    "more-rows-better": _more_rows_better,
+}
+"""The rules, by their name in `statements.csv`."""
