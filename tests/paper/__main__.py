@@ -99,7 +99,8 @@ class Miniature:
         if name not in ("paper", "size"):
             sets.pop("size.rows", None)
         if name == "size-trajectories":
-            sets["rows"] = "[3, 9]"
+            sets = {key: value for key, value in sets.items() if key not in SIZES[self.real]}
+            sets["rows"] = "[14, 18]"
         if name == PRINTED:
             not_here = ("max_tokens", *SIZES[self.real])  # the regime has a limit of its own
             sets = {key: value for key, value in sets.items() if key not in not_here} | FEWER

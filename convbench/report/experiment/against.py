@@ -59,7 +59,8 @@ def _section_tables(
         if mine.name == theirs.name
     ]
     aligned = [_align_units(mine, theirs, name) for mine, theirs in pairs]
-    for judge in [judge for judge in section.judges if judge in other.judges] or [None]:
+    judges: list[str | None] = [judge for judge in section.judges if judge in other.judges]
+    for judge in judges or [None]:
         spec = judge_spec(section.policies, judge)
         within = spec is not None and spec.is_relative  # its scores say nothing between policies
         top = None if within else headline_measure(measures_of(section, judge))
