@@ -145,5 +145,5 @@ class PreflightError(ConvbenchError):
     def __init__(self, missing: Sequence[str]) -> None:
         lines = "; ".join(missing)
         count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
-        super().__init__(f"{count} missing, so nothing was begun: {lines}")
+        super().__init__(f"{count} missing, so nothing was started: {lines}")
         self.missing = tuple(missing)

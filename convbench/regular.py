@@ -44,7 +44,7 @@ def open_lock(path: Path) -> int:
     descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
-        raise _not_regular(path, "another name of a file")
+        raise _not_regular(path, "a file with several hard links")
     return descriptor
 
 
@@ -86,9 +86,9 @@ def _refuse_holes(path: Path, descriptor: int) -> None:
     if known.st_size <= SPARE + RATIO * 512 * known.st_blocks:
         return
     if os.lseek(descriptor, 0, os.SEEK_HOLE) < known.st_size:  # else the disk compresses
-        raise _not_regular(path, f"a file of holes, {known.st_size:,} bytes long")
+        raise _not_regular(path, f"a sparse file, {known.st_size:,} bytes long")
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def _not_regular(path: Path, kind: str) -> NotRegularError:
-    return NotRegularError(errno.EINVAL, f"found {kind}; expected a plain file", str(path))
+    return NotRegularError(errno.EINVAL, f"found {kind}; expected a regular file", str(path))

@@ -64,7 +64,7 @@ ASKS_WHETHER: Final = ("defined", "undefined", "default", "d")
 """Tests and filters that accept an absent value."""
 
 
-# -- cost of a call in units beyond its operands and its result; each may raise Refused
+# -- cost of a call in units beyond its operands and its result; each may raise TemplateRefusal
 
 
 def _numeric_cost(_budget: WorkBudget, *values: Any, **named: Any) -> int:

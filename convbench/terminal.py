@@ -34,5 +34,5 @@ def ask_to_continue(what: str) -> bool | None:
     """
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
-    print(f"{what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{what} Continue? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -33,7 +33,7 @@ from convbench.schema.reasoning import Replay
 SEPARATOR = "\n\n"
 """Between a message and the instruction appended to it."""
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
-"""Names under which chat templates look for reasoning."""
+"""Names of reasoning in chat templates and in logs, of which the first one present counts."""
 SENTINEL = "convbenchsentinel"
 """A text that occurs in no chat template."""
 
@@ -195,9 +195,9 @@ def frame_llama_2(messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the marks of Llama 2's chat format written into the text of user
     messages.
 
-    The system prompt goes into the message after it if that is a user message, and is dropped
-    otherwise. Later system messages and replies are unchanged. A prefix of a conversation gets the
-    same marks, so that longer contexts still extend shorter ones.
+    The system prompt goes into the first user message. Later system messages and replies are
+    unchanged. A prefix of a conversation gets the same marks, so that longer contexts still extend
+    shorter ones.
     """
     system, rest = "", list(messages)
     if rest and rest[0]["role"] == "system":
@@ -205,7 +205,7 @@ def frame_llama_2(messages: Sequence[Message]) -> list[Message]:
     out: list[Message] = []
     for message in rest:
         if message["role"] == "user":
-            before = f"[INST] {system}" if not out else "[INST] "
+            before, system = f"[INST] {system}", ""
             out.append({"role": "user", "content": _between_marks(before, message["content"])})
         else:
             out.append(message)
@@ -272,10 +272,7 @@ def shows_text(render: Callable[[list[Any]], str]) -> bool:
     Templates of some vision models take a list of parts only. `render` returns the text of messages
     under the template.
     """
-    try:
-        return SENTINEL in render([{"role": "user", "content": SENTINEL}])
-    except Exception:  # noqa: BLE001 - a template raises whatever it likes
-        return False
+    return _shows_sentinel(render, [{"role": "user", "content": SENTINEL}])
 
 
 def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[dict[str, Any]]:

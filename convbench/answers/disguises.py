@@ -33,21 +33,21 @@ def find_enclosed(
 def fenced_blocks(text: str) -> Iterator[str]:
     """Yield the contents of each fenced block, in order.
 
-    A block begins at a line that starts with three backticks or tildes (this line is left out) and
-    ends at a line of exactly these three characters, or at the end of the text. Each line of a
+    A block begins at a line that starts with three or more backticks or tildes (this line is left
+    out) and ends at a line of as many of these or more, or at the end of the text. Each line of a
     closed block ends in a newline, so that an empty one gives an empty text. A block that is not
     closed has no last newline, and yields nothing if it has no lines.
     """
     mark, body = "", list[str]()
     for line in text.split("\n"):
         bare = line.strip(" \t")
-        if mark and bare == mark:
+        if mark and bare.startswith(mark) and not bare.strip(mark[0]):
             yield "".join(f"{body_line}\n" for body_line in body)
             mark, body = "", []
         elif mark:
             body.append(line)
         elif bare.startswith(("```", "~~~")):
-            mark = bare[:3]
+            mark = bare[: len(bare) - len(bare.lstrip(bare[0]))]
     if body:
         yield "\n".join(body)
 

@@ -189,4 +189,4 @@ def _note_couples(pair: ComparisonSummary, context: RunContext) -> None:
     }
     for what, count in counts.items():
         if count:
-            context.add_note(f"{escape(names)}: {count} conversations not compared, {what}")
+            context.add_note(f"{names}: {count} conversations not compared, {what}")

@@ -73,7 +73,7 @@ def print_forecast(forecast: ShardForecast) -> None:
         "are lower, they set the time",
     )
     rates = forecast.rates
-    print_fact("rates", f"{rates.calls_s:,.1f} calls a second and process ({rates.source})")
+    print_fact("rates", f"{rates.calls_s:,.1f} calls a second per process ({rates.source})")
     if forecast.script:
         out.print()
         out.print(Text(make_printable(forecast.script).rstrip()), soft_wrap=True)

@@ -213,7 +213,7 @@ def print_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
     """Print the schema for a judge's reply, and how it is sent to the model."""
     out.print()
     way = "a tool that it must call" if how == "tool" else "response_format"
-    out.print(f"[cyan]schema of the reply[/] ({way}; a model that takes none answers in text)")
+    out.print(f"[cyan]schema of the reply[/] ({way}; without support for schemas: plain text)")
     out.print(Text(make_printable(json.dumps(schema, ensure_ascii=False))), soft_wrap=True)
 
 

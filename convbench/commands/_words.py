@@ -32,7 +32,7 @@ PANELS = {
             "Write a commented spec of your own that runs as it is, to be changed from there.",
         ),
         "list": CommandEntry(
-            "list_", "Show what there is: specs by kind, models by alias, runs here."
+            "list_", "List specs by kind, models by alias, and the runs in this folder."
         ),
         "show": CommandEntry(
             "show",

@@ -177,7 +177,7 @@ def _check_browser() -> FindingAnswer:
     try:
         path = chromium()
         if shutil.which("bwrap") is None:
-            why = "no wall around pages without bubblewrap"
+            why = "pages are not sandboxed without bubblewrap"
             return _make_finding("chromium", "note", why, WALL)
         return _make_finding("chromium", "ok", path)
     except MissingDependency:
@@ -196,8 +196,8 @@ def _check_tailwind() -> FindingAnswer:
 
 def _check_gpu() -> FindingAnswer:
     if shutil.which("nvidia-smi"):
-        return _make_finding("gpu", "ok", "nvidia-smi is here")
-    text = "none: local models run on the CPU, vllm: not at all"
+        return _make_finding("gpu", "ok", "nvidia-smi found")
+    text = "none: local models run on the CPU; vllm: models cannot run"
     return _make_finding("gpu", "note", text, "use a provider: --model openai/…, or --api-base URL")
 
 
@@ -237,7 +237,7 @@ def _check_hub() -> FindingAnswer:
 def _check_disk() -> FindingAnswer:
     free = shutil.disk_usage(".").free / 1e9
     ok = free > 2
-    fix = "" if ok else "make some room"
+    fix = "" if ok else "free some disk space"
     return _make_finding("disk", _state_word(ok, "note"), f"{free:.0f} GB free here", fix)
 
 

@@ -70,11 +70,11 @@ def run(options: EstimateOptions, context: RunContext) -> EstimateAnswer:
         context.add_note(f"omitted: {count} {why}")
     for line in done.notes:
         context.add_note(line)
-    policy = shell_path(Path(done.policy)) if Path(done.policy).exists() else done.policy
+    policy = path_text(Path(done.policy)) if Path(done.policy).exists() else done.policy
     if done.unknown:
         for why in done.unknown:
             context.add_line("undetermined: ", "red", why)
-        context.add_next(f"convbench eval {policy} --run {shell_path(done.run.path)}")
+        context.add_next(f"convbench eval {quoted(policy)} --run {shell_path(done.run.path)}")
         context.exit_code = 1
     weights = done.overlap
     return EstimateAnswer(
@@ -102,7 +102,7 @@ def _make_value(name: str, value: PolicyValue) -> EstimatedValue:
 def show(answer: EstimateAnswer) -> None:
     """Print the effective size of the log, and the estimates."""
     print_fact("run", quoted(answer.run))
-    print_fact("policy", answer.policy)
+    print_fact("policy", quoted(answer.policy))
     print_fact("log", f"{answer.conversations} conversations, judge {answer.judge}")
     weights: LogOverlap | None = answer._source
     if weights is not None:

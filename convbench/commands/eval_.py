@@ -108,7 +108,8 @@ def _note_outcome(result: EvalResult, calls: CallOptions, context: RunContext) -
         return False
     context.note_failures(built)
     batch = " --batch" * calls.batch
-    again = f"convbench eval {result.run.manifest.checkpoint} --run {parent}{batch}"
+    checkpoint = quoted(str(result.run.manifest.checkpoint))
+    again = f"convbench eval {checkpoint} --run {parent}{batch}"
     context.stop_if_ended(built.jobs, result.run.path, again)
     if result.judged is None:
         context.add_note(

@@ -19,6 +19,7 @@ from convbench.commands._output import (
     print_fact,
     print_line,
     print_table,
+    quoted,
     shell_path,
 )
 from convbench.errors import PreflightError
@@ -115,7 +116,7 @@ def _make_answer(result: ExperimentResult) -> ExperimentAnswer:
     names = ("conversations", "calls", "verdicts", "tokens", "usd", "steps", "disk", "hours")
     return ExperimentAnswer(
         experiment=result.spec.name,
-        root=shell_path(result.root),
+        root=path_text(result.root),
         steps=steps,
         left_out=list(result.left),
         missing=list(result.plan.missing),
@@ -135,7 +136,7 @@ def _note_missing(missing: Sequence[str], context: RunContext) -> None:
     for line in missing:
         context.add_line("missing: ", "red", line)
     count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
-    context.add_line("error: ", "red", f"{count} missing; nothing was begun")
+    context.add_line("error: ", "red", f"{count} missing; nothing was started")
 
 
 def _note_plan(planned: ExperimentPlan, context: RunContext) -> None:
@@ -187,7 +188,7 @@ def show(answer: ExperimentAnswer) -> None:
     """Print the result of an experiment, or its plan."""
     result: ExperimentResult = answer._source
     print_fact("experiment", f"{answer.experiment}: {result.spec.title}")
-    print_fact("runs", answer.root)
+    print_fact("runs", quoted(answer.root))
     if not result.outcomes:
         _print_plan(result.plan)
         return

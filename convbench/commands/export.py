@@ -41,7 +41,7 @@ class ExportOptions:
     flagged: Annotated[
         Literal["drop", "keep", "zero"] | None,
         Opt(
-            "What becomes of the train split's conversations that a fidelity check flagged "
+            "What to do with conversations of the train split that a fidelity check flagged "
             "(the recipe's choice, or drop); zero, with --recipe: their reward is 0."
         ),
     ] = None

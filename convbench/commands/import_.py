@@ -62,16 +62,14 @@ class ImportOptions:
 
 def run(options: ImportOptions, context: RunContext) -> RunAnswer:
     """Make a run from logs, with tags and note, and return its folder and counts; add the next
-    command.
-
-    The answer's `tags` and `note` are empty.
-    """
+    command."""
     from convbench.rollout.importing import import_run
-    from convbench.store.notes import write_label
+    from convbench.store.notes import RunLabel, write_label
 
     imported = import_run(options.file, options.run, options.field_names)
+    label = RunLabel()
     if options.tags or options.note is not None:
-        write_label(imported.run, options.tags, note=options.note)
+        label = write_label(imported.run, options.tags, note=options.note)
     for text in imported.notes:
         context.add_note(text)
     run_flag = run_option(imported.run.path)
@@ -81,6 +79,8 @@ def run(options: ImportOptions, context: RunContext) -> RunAnswer:
         conversations=imported.conversations,
         questions=imported.examples,
         rewards=imported.rewards,
+        tags=list(label.tags),
+        note=label.note,
     ).with_source(run_flag)
 
 

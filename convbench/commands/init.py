@@ -71,7 +71,7 @@ def run(options: InitOptions, context: RunContext) -> MadeAnswer:
             raise disk_error(path, error) from None
         write_atomic(path, text.encode())
     is_searched = options.out.resolve() == Path("specs").resolve()
-    specs = "" if is_searched else f" --specs {options.out}"
+    specs = "" if is_searched else f" --specs {shell_path(options.out)}"
     context.add_next(*(line.replace("NAME", name) + specs for line in NEXT[kind]))
     return MadeAnswer(kind=kind, name=name, file=path_text([*files][-1])).with_source([*files])
 

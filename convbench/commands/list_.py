@@ -27,7 +27,7 @@ What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments
 
 @dataclass(frozen=True)
 class ListOptions:
-    """Show what there is: specs by kind, models by alias, runs here."""
+    """List specs by kind, models by alias, and the runs in this folder."""
 
     EXAMPLES: ClassVar = (
         "convbench list tasks",

@@ -51,7 +51,7 @@ def run(options: MergeOptions, context: RunContext) -> MergeAnswer:
         count = shards.read_plan(target.path).count
         records = shards.merge_shards(target.path)
     context.add_next(f"convbench report {quoted(path)}")
-    return MergeAnswer(run=quoted(path), shards=count, records=records)
+    return MergeAnswer(run=path, shards=count, records=records)
 
 
 def show(answer: MergeAnswer) -> None:
@@ -61,7 +61,7 @@ def show(answer: MergeAnswer) -> None:
         for file, count in answer.records.items()
         if file.endswith(".jsonl")
     )
-    print_fact("run", answer.run)
+    print_fact("run", quoted(answer.run))
     print_fact("joined", f"{answer.shards} shards: {', '.join(lines)}")
 
 

@@ -86,7 +86,7 @@ def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
             total = runs.index.total
         context.answer = answer = ViewAnswer(address=address, folder=None, conversations=total)
         context.show_part(answer)
-        err.print("[dim]the address holds a key: keep it to yourself. Ctrl-C ends it[/]")
+        err.print("[dim]the address contains a key: do not share it. Press Ctrl-C to stop[/]")
 
     serve(runs, options.port, show_address, browser=options.open)
     return answer

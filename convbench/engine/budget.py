@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import orjson
+
 from convbench.engine.jobs import idle_wait
 from convbench.errors import BudgetError, Usage, UsageError
 from convbench.models.batch import Batches
@@ -59,11 +61,14 @@ def size_of(model: Model, messages: Sequence[Message], sampling: Sampling) -> Ca
     """Return upper bounds of a call: bytes of text, prompt tokens, reply tokens.
 
     A byte of text or of reasoning sent back counts as a token, each message as 16 more, an image as
-    1500; a reply as `max_tokens` plus the model's headroom. Bytes of tool schemas are not counted.
+    1500, each byte of the schemas of tools and reply; a reply as `max_tokens` plus the model's
+    headroom.
     """
     text, images = _text_and_images(messages)
     thoughts = sum(_reasoning_bytes(message) for message in messages if "reasoning" in message)
+    schemas = (*sampling.tools, *filter(None, [sampling.reply_schema]))
     prompt = text + thoughts + MESSAGE_TOKENS * len(messages) + IMAGE_TOKENS * images
+    prompt += sum(len(orjson.dumps(schema)) for schema in schemas)
     return CallSize(text, prompt, sampling.max_tokens + model.headroom)
 
 

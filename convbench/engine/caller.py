@@ -213,8 +213,9 @@ class Caller:
             "the replies (convbench view) and change the prompt or the model before you resume"
         )
 
-    def use_batches(self, wait_s: float | None, *, collect_only: bool = False) -> None:
-        """Send calls in batches from now on, if their model has batches. A journal is needed.
+    def use_batches(self, wait_s: float | None, *, collect_only: bool = False) -> BatchQueue:
+        """Send calls in batches from now on, if their model has batches, by the queue that is
+        returned, which is to be closed. A journal is needed.
 
         `collect_only` waits for the batches of earlier processes and sends none. A call that waited
         `wait_s` seconds for its batch is sent individually; None waits as long as it takes.
@@ -229,6 +230,7 @@ class Caller:
         self.batch_queue = BatchQueue(
             context, self.ensure_started, self.note_answered, self.exhausted_error
         )
+        return self.batch_queue
 
     def _check_budget(self, model: Model) -> None:
         """Raise BudgetError for a model that the budget cannot count; checked once a model."""
@@ -418,9 +420,9 @@ class _Call:
 
 
 def runs_here(model: Model) -> bool:
-    """Return True for `rule:`, `scripted:`, `local:` and `vllm:` models, whose calls nobody
-    bills."""
-    return model.ref.partition(":")[0] in SCHEMES
+    """Return True for `rule:`, `scripted:`, `local:` and `vllm:` models and for tools, whose calls
+    nobody bills."""
+    return model.ref.partition(":")[0] in (*SCHEMES, "tools")
 
 
 def _is_unbilled(error: BaseException) -> bool:

@@ -40,8 +40,6 @@ class ReplyCache:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.hits = 0
-        """Number of replies that it returned."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _make_private(path)
@@ -72,7 +70,6 @@ class ReplyCache:
             completion = completion_of(orjson.loads(row[0]))
         except (ValueError, TypeError, KeyError, AttributeError):
             return None  # written by an earlier version
-        self.hits += 1
         return replace(completion, cost_usd=0.0)
 
     def put(self, name: str, completion: Completion) -> None:

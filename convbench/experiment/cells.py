@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from convbench.errors import ConvbenchError, SpecError
+from convbench.experiment.evaluate import evaluation_name
 from convbench.experiment.rounds import rounds_recipe
+from convbench.models.aliases import resolve
 from convbench.options.build import BuildOptions
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import RunSettings
+from convbench.options.shared import CallOptions, RunSettings, devices_as_pairs, parse_devices
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.schema import TaskSpec, fingerprint
@@ -63,6 +67,8 @@ class Step:
     pooled: tuple[Cell, ...] = ()
     """Cells whose logs are merged, for a learner of several; the folder of the first has the
     checkpoint."""
+    policy: str = ""
+    """The model that an `eval` evaluates in place of a checkpoint: one that is not trained."""
 
     @property
     def name(self) -> str:
@@ -72,7 +78,9 @@ class Step:
     @property
     def checkpoint(self) -> str:
         """Folder name of the checkpoint: the learner's name, `-` in place of `:`, and `-ROWS` if it
-        has a size; "" for `build` and `judge`."""
+        has a size; of an untrained model's evaluation; "" for `build` and `judge`."""
+        if self.policy:
+            return evaluation_name(self.policy)
         return self._folder_name(self.settings_name)
 
     @property
@@ -116,7 +124,9 @@ class Step:
         )
         trained = [*(logs or own_log), *start_training]
         needed = {"build": [], "judge": own_log[:1], "train": trained}.get(self.kind)
-        if needed is None:
+        if self.policy:
+            needed = own_log
+        elif needed is None:
             needed = [*own_log, f"{self.home_cell.name}/train/{self.checkpoint}"]
         return tuple(needed)
 
@@ -139,14 +149,15 @@ def iter_cells(spec: ExperimentSpec) -> Iterator[Cell]:
 def plan_steps(spec: ExperimentSpec) -> list[PlannedStep]:
     """Return every step in order, each with the experiment's settings for its cell.
 
-    Each cell has `build`, `judge`, then for every learner and size `train` and `eval`; learner
-    `base` has neither. Last come the learners of pooled cells: a training on all tasks' logs, then
-    its evaluation in each cell.
+    Each cell has `build`, `judge`, `eval` for every model that is not trained, then for every
+    learner and size `train` and `eval`; learner `base` has neither. Last come the learners of
+    pooled cells: a training on all tasks' logs, then its evaluation in each cell.
     """
     plan: list[PlannedStep] = []
     for cell in iter_cells(spec):
         cell_spec = spec.for_cell(**vars(cell))
         steps = [Step(cell, "build"), Step(cell, "judge")]
+        steps += [Step(cell, "eval", policy=name) for name in spec.policies]
         for learner, rows in itertools.product(spec.learners, spec.rows):
             if learner != BASE:
                 training = Step(cell, "train", learner, rows, cell_spec.after.get(learner) or "")
@@ -242,6 +253,33 @@ def build_options(
     )
 
 
+def model_reference(name: str, folders: Sequence[Path]) -> str:
+    """Return the reference that a model's name stands for; "" if it stands for none, which the
+    preflight reports."""
+    try:
+        return resolve(name, specs=folders).ref
+    except ConvbenchError:
+        return ""
+
+
+def with_teacher_devices(step: Step, spec: ExperimentSpec, calls: CallOptions) -> CallOptions:
+    """Return the options of a step's calls. A model that is evaluated untrained and is the
+    teacher's gets the teacher's devices, so that one server answers for both."""
+    devices = parse_devices(calls.devices)
+    if not step.policy or spec.teacher is None or devices.teacher is None:
+        return calls
+    refs = {model_reference(name, calls.specs) for name in (step.policy, spec.teacher)}
+    if len(refs) > 1:
+        return calls
+    roles: dict[str, Any] = {
+        name: {role: value for role, value in setting.items() if role != "policy"}
+        | ({"policy": setting["teacher"]} if "teacher" in setting else {})
+        for name, setting in (("share", devices.share), ("vllm", devices.vllm))
+    }
+    shared = devices.model_copy(update={"policy": devices.teacher, **roles})
+    return replace(calls, devices=devices_as_pairs(shared))
+
+
 def rounds_options(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> RoundsOptions | None:
@@ -260,6 +298,11 @@ def rounds_options(
     recipe = rounds_recipe(rounds)
     if recipe.rounds is None:
         return None
+    if others := recipe.args.get("others"):
+        raise SpecError(
+            f"experiment {spec.name}: {step.settings_name}: args.others: found {others}; in an "
+            f"experiment other models are named in policies: --set 'policies={json.dumps(others)}'"
+        )
     if step.pooled or step.after or step.learner in spec.after.values():
         raise SpecError(
             f"experiment {spec.name}: {step.settings_name}: found {recipe.name}, which trains in "

@@ -145,6 +145,11 @@ class _CellEstimate:
                 if self._is_new(step.address)
                 else ResourceEstimate()
             )
+        if step.policy:
+            child = self.findings.policies.get(step.address)
+            if child is None:  # it is missing
+                return ResourceEstimate()
+            policy = child.cast[child.protocol.policy]
         shown = self._preview_step(planned)
         total = ResourceEstimate()
         if step.kind != "judge" and self._is_new(step.address):
@@ -152,8 +157,15 @@ class _CellEstimate:
         for name in planned.spec.judges if step.kind != "build" else ():
             judge = self.findings.judges.get((step.cell.task, name))
             if judge is not None and self._is_new(step.address, name):
-                total.add(self._judge_cost(shown, judge))
+                split = planned.spec.scored_split(name) if step.kind == "judge" else None
+                total.add(self._judge_cost(shown, judge, self._share_of_split(split)))
         return total
+
+    def _share_of_split(self, split: str | None) -> float:
+        """Return the share of a split's questions among all; 1 for None."""
+        examples = self.inputs.loaded.examples
+        of_split = sum(example.split == split for example in examples)
+        return of_split / len(examples) if split is not None and examples else 1.0
 
     def _is_new(self, address: str, judge: str = "") -> bool:
         if (address, judge) in self.seen:
@@ -162,10 +174,10 @@ class _CellEstimate:
         return True
 
     def _preview_step(self, planned: PlannedStep) -> Preview:
-        """Return the preview of a step's conversations: of all questions, or with a checkpoint on
-        the test questions."""
-        manifest = self.inputs.manifest
-        if planned.step.kind == "eval":
+        """Return the preview of a step's conversations: of all questions, or with a checkpoint or
+        an untrained model on the test questions."""
+        manifest = self.findings.policies.get(planned.step.address, self.inputs.manifest)
+        if planned.step.kind == "eval" and not planned.step.policy:
             recipe = self.findings.recipes.get(
                 (planned.step.required_steps()[-1], planned.spec.name)
             )
@@ -214,10 +226,10 @@ class _CellEstimate:
             unweighed=set() if size or not is_local else {policy.model},
         )
 
-    def _judge_cost(self, shown: Preview, judge: Judge) -> ResourceEstimate:
-        """Return what it takes to judge conversations: one call for each, or for each turn if turns
-        are judged, with replies of full length."""
-        count = shown.estimate.conversations
+    def _judge_cost(self, shown: Preview, judge: Judge, share: float) -> ResourceEstimate:
+        """Return what it takes to judge a share of the conversations: one call for each, or for
+        each turn if turns are judged, with replies of full length."""
+        count = round(shown.estimate.conversations * share)
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
             return self._adaptation_cost(shown, judge)
         if judge.model is None:

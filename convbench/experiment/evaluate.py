@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from convbench.rollout.manifest import (
     taught_speakers,
 )
 from convbench.rollout.preview import Preview, preview_build
-from convbench.schema import ModelConfig, ProtocolSpec, RunManifest
+from convbench.schema import Example, ModelConfig, ProtocolSpec, RunManifest
 from convbench.schema.run import EVALUATION
 from convbench.schema.task import Split
 from convbench.store import Run, find_run
@@ -88,10 +88,10 @@ def evaluate_policy(options: EvalOptions) -> EvalResult:
         )
     refuse_untested(parent.path, splits_of(parent), options.split)
     protocol = _eval_protocol(parent, folder, options)
-    manifest = _child_manifest(parent, protocol, options)
+    manifest = evaluation_manifest(parent, protocol, parent.examples.values(), options)
     calls = options.calls.with_user_models(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
-    child = _child_run(parent, manifest, options, folder)
+    child = _child_run(parent, manifest, options)
     if options.dry_run:
         return _preview_evaluation(parent, child, judges, calls)
     _refuse_unready(parent, child, judges, calls)
@@ -192,7 +192,11 @@ def _recipe_protocol(folder: Path) -> str | None:
     return name
 
 
-def _child_manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunManifest:
+def evaluation_manifest(
+    parent: Run, protocol: ProtocolSpec, examples: Iterable[Example], options: EvalOptions
+) -> RunManifest:
+    """Return the manifest of the run in which a policy answers the questions of a parent run, which
+    need not be on disk yet: `examples` are its questions. Raises ConvbenchError."""
     parent_manifest = parent.manifest
     limit = parent_manifest.cast[parent_manifest.protocol.policy].sampling.max_tokens
     cast = {
@@ -206,9 +210,7 @@ def _child_manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -
             f"protocol {protocol.name}: speaker {silent[0]!r} needs a model, and the cast of "
             f"{parent.path} has none for it; build a run in that protocol and evaluate there"
         )
-    refuse_absent_choices(
-        parent_manifest.task, protocol, parent_manifest.mode, parent.examples.values()
-    )
+    refuse_absent_choices(parent_manifest.task, protocol, parent_manifest.mode, examples)
     member = make_model_config(options.policy, limit, options.calls.api_base, options.specs)
     cast[protocol.policy] = copy_reasoning(
         member, parent_manifest.cast[parent_manifest.protocol.policy]
@@ -238,11 +240,17 @@ def on_disk(run: Run) -> bool:
     return (run.path / "run.json").exists()
 
 
-def _child_run(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:
+def evaluation_name(policy: str) -> str:
+    """Return the default folder name of a policy's evaluation: its checkpoint's, or its model's."""
+    folder = folder_of(policy)
+    name = folder.resolve().name if folder.is_dir() else policy
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")
+
+
+def _child_run(parent: Run, manifest: RunManifest, options: EvalOptions) -> Run:
     """Return the child run, new (not on disk yet) or to be resumed. Raises RunError if its settings
     changed."""
-    policy_name = folder.resolve().name if folder.is_dir() else options.policy
-    name = options.name or re.sub(r"[^\w.-]+", "-", policy_name).strip("-")
+    name = options.name or evaluation_name(options.policy)
     path = parent.evals_folder / name
     if not (path / "run.json").exists():
         named = {**manifest.extra, EVALUATION: name}

@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from convbench.errors import ConvbenchError, DataError, FatalModelError
+from convbench.errors import ConvbenchError, DataError, FatalModelError, SpecError
 from convbench.experiment.cells import (
     PlannedStep,
     Step,
     build_options,
     forget_questions,
+    model_reference,
     read_questions,
     rounds_options,
     train_options,
     without_address,
 )
+from convbench.experiment.evaluate import evaluation_manifest
 from convbench.experiment.step import OutcomeRecord, has_result, step_fingerprint
-from convbench.judge.ready import check_ready
+from convbench.judge.ready import check_ready, try_model
 from convbench.judge.resolve import Judge
 from convbench.judge.run import judge_with_model
 from convbench.learn.launch import count_accelerators
@@ -31,6 +33,7 @@ from convbench.learn.train import check_trainable, choose_launch, split_sets
 from convbench.models.devices import missing_devices
 from convbench.models.open import OPENAI, base_of, policy_or_default
 from convbench.models.weights_path import check_model, resolve_reference
+from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.options.specs import load_plugins
@@ -98,6 +101,8 @@ class PreflightFindings:
     """By folder name: the inputs of each cell that could be resolved, built or not."""
     judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
     """By (task, judge's name)."""
+    policies: dict[str, RunManifest] = field(default_factory=dict)
+    """By address: the run in which a model that is not trained is evaluated."""
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     """By (address, experiment) of a training."""
     processes: dict[str, int] = field(default_factory=dict)
@@ -115,7 +120,7 @@ class PreflightFindings:
 
     def add_missing(self, what: str, who: str) -> None:
         """Add something that is missing, its blanks collapsed, and who needs it, each once."""
-        known = self.lacking.setdefault(" ".join(what.split()), [])
+        known = self.lacking.setdefault(" ".join(what.removeprefix(f"{who}: ").split()), [])
         if who not in known:
             known.append(who)
 
@@ -150,6 +155,10 @@ def run_preflight(
         if planned.step.kind == "build":
             _check_same_settings(findings, planned, root, record)
     _check_judges(findings, undone, root, options)
+    for planned in undone:
+        if planned.step.policy:
+            check = _policy_check(findings, planned, root, without_address(options))
+            findings.run_check(f"policy {planned.step.policy}", check, planned.step.cell.task)
     for planned in undone:
         if planned.step.kind == "train" and not has_result(planned.step, root):
             check = _training_check(findings, planned, root, without_address(options))
@@ -287,6 +296,34 @@ def _check_judge(judge: Judge, calls: CallOptions) -> None:
     check_ready([judge], calls)
     if judge.model is not None:
         check_server(judge.model, judge.spec.api_base)
+
+
+def _policy_check(
+    findings: PreflightFindings, planned: PlannedStep, root: Path, options: ExperimentOptions
+) -> Callable[[], None]:
+    """Return a check of a model that is evaluated untrained: that it is one, another one than the
+    policy and the models named before it, and what it needs. Adds its run to the findings."""
+
+    def check_policy() -> None:
+        step, name, calls = planned.step, planned.step.policy, options.calls
+        member = make_model_config(name, None, None, options.specs)
+        own = _cell_policy(findings, planned, options)
+        if own is not None and (own.model, own.api_base) == (member.model, None):
+            raise SpecError(f"policies: found {name}, which is the policy itself; expected others")
+        for other in planned.spec.policies[: planned.spec.policies.index(name)]:
+            if model_reference(other, options.specs.folders) == member.model:
+                raise SpecError(f"policies: found {name}, which is the same model as {other}")
+        inputs = findings.cells.get(step.cell.name)
+        if inputs is not None:
+            parent = Run(root / step.cell.name, inputs.manifest)
+            evaluation = EvalOptions(name, specs=replace(options.specs, sets=()), calls=calls)
+            protocol, examples = parent.manifest.protocol, inputs.loaded.examples
+            manifest = evaluation_manifest(parent, protocol, examples, evaluation)
+            findings.policies[step.address] = manifest
+        try_model(member.model, None, member.short, calls, None)
+        check_server(member.model, None)
+
+    return check_policy
 
 
 def _training_check(

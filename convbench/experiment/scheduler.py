@@ -14,7 +14,14 @@ from typing import Any
 
 from convbench.engine.jobs import begin_anew, stopped_together
 from convbench.errors import ConvbenchError
-from convbench.experiment.cells import PlannedStep, rounds_options, train_options, without_address
+from convbench.experiment.cells import (
+    PlannedStep,
+    model_reference,
+    rounds_options,
+    train_options,
+    with_teacher_devices,
+    without_address,
+)
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import resolve_judge
 from convbench.learn import launch as launching
@@ -182,7 +189,8 @@ def tasks_of(
         cell_names = [cell.name for cell in logs or (planned.step.cell,)]
         name = f"{number} {planned.step.address}"
         after = tuple(last[cell] for cell in cell_names if cell in last)
-        step_options = _options_per_device(planned, options)
+        calls = with_teacher_devices(planned.step, planned.spec, options.calls)
+        step_options = _options_per_device(planned, replace(options, calls=calls))
         tasks.append(
             ScheduledTask(
                 name,
@@ -223,9 +231,10 @@ def _single_device_roles(planned: PlannedStep, options: ExperimentOptions) -> It
     """Yield the roles that use a single device in this step: models of the local engine, a training
     in one process."""
     kind, vllm = planned.step.kind, parse_devices(options.calls.devices).vllm
-    if kind == "build" and _policy_reference(planned, options).startswith("local:"):
+    speaks = kind == "build" or planned.step.policy
+    if speaks and _policy_reference(planned, options).startswith("local:"):
         yield "policy"
-    if kind == "eval" and "policy" not in vllm:
+    if kind == "eval" and not planned.step.policy and "policy" not in vllm:
         yield "policy"
     refs = [ref for ref in _judge_models(planned, options) if not ref.startswith("vllm:")]
     if kind in ("judge", "eval") and any(ref.startswith("local:") for ref in refs):
@@ -276,14 +285,13 @@ def _step_claims(planned: PlannedStep, options: ExperimentOptions) -> Iterator[C
     if options.calls.ledger is not None and options.calls.ledger.has_limit:
         yield MONEY, 1.0  # calls under one budget go through one loop
     step = planned.step
-    if step.kind == "build":
+    if step.kind == "build" or step.policy:
         yield from _model_claims(_policy_reference(planned, options), "policy", options)
-    if step.kind == "eval":
+    elif step.kind == "eval":
         yield from _sampler_claims("policy", options)  # a checkpoint
     if step.kind in ("build", "eval") and planned.spec.teacher is not None:
-        yield from _model_claims(
-            _model_reference(planned.spec.teacher, options), "teacher", options
-        )
+        teacher = model_reference(planned.spec.teacher, options.specs.folders)
+        yield from _model_claims(teacher, "teacher", options)
     if step.kind in ("judge", "eval"):
         yield from _judge_claims(planned, options)
     if step.kind == "train":
@@ -329,6 +337,9 @@ def _judge_claims(planned: PlannedStep, options: ExperimentOptions) -> Iterator[
 
 
 def _policy_reference(planned: PlannedStep, options: ExperimentOptions) -> str:
+    """Return the reference of the model that speaks as the policy where there is no checkpoint."""
+    if planned.step.policy:
+        return model_reference(planned.step.policy, options.specs.folders)
     calls, folders = options.calls, options.specs.folders
     try:
         name = policy_or_default(
@@ -338,13 +349,6 @@ def _policy_reference(planned: PlannedStep, options: ExperimentOptions) -> str:
             specs=folders,
         )
         return resolve(name, api_base=calls.api_base, specs=folders).ref
-    except ConvbenchError:
-        return ""
-
-
-def _model_reference(name: str, options: ExperimentOptions) -> str:
-    try:
-        return resolve(name, specs=options.specs.folders).ref
     except ConvbenchError:
         return ""
 

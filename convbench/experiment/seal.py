@@ -169,17 +169,23 @@ def taught_accuracies(
     table = _baseline_values(done.run, judge, options) if baselines else {}
     own_learners = learner_fingerprints(done.run, judge)
     rounds = [(f"round {each.number}", each.evaluated) for each in done.rounds if each.evaluated]
-    children = done.run.child_runs() if baselines and own_learners else []
-    others = [
-        (f"self-edits of {child.path.name}", child)
-        for child in children
-        if learner_fingerprints(child, judge) == own_learners
-        and child.path not in {run.path for _, run in rounds}
-    ]
+    others = _other_writers(done, judge) if baselines and own_learners else []
     table |= {
         name: edit_accuracies(run, judge) for name, run in [(UNTRAINED, done.run), *others, *rounds]
     }
     return {name: values for name, values in table.items() if values}
+
+
+def _other_writers(done: RoundsResult, judge: Judge) -> list[tuple[str, Run]]:
+    """Return (name, run) of each other model whose edits of the test passages the run's own policy
+    learnt."""
+    own_learners = learner_fingerprints(done.run, judge)
+    rounds = {each.evaluated.path for each in done.rounds if each.evaluated}
+    return [
+        (f"self-edits of {child.path.name}", child)
+        for child in done.run.child_runs()
+        if learner_fingerprints(child, judge) == own_learners and child.path not in rounds
+    ]
 
 
 def _baseline_values(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Values]:
@@ -217,11 +223,16 @@ def many_passages(result: SealResult, options: RoundsOptions) -> None:
     if last.evaluated is not None:
         sources.append((f"round {last.number}", last.evaluated, False))
     if args.pretraining:
+        others = [
+            (name, child, False)
+            for name, child in _other_writers(result.rounds, judge)
+            if name in result.taught and "recipe" not in child.manifest.extra
+        ]
         result.pretrained = {
             name: passages.pretraining_accuracies(
                 run, judge, calls, edits=args.pretraining, alone=alone
             )
-            for name, run, alone in sources
+            for name, run, alone in (*sources[:2], *others, *sources[2:])
         }
     if args.sequences:
         result.forgetting = {

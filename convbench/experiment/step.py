@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from convbench.experiment.cells import (
     train_options,
     without_address,
 )
-from convbench.experiment.evaluate import check_evaluation, evaluate_policy
+from convbench.experiment.evaluate import check_evaluation, evaluate_policy, evaluation_name
 from convbench.experiment.seal import train_rounds
 from convbench.judge.run import judge_with, judge_with_model
 from convbench.learn.train import train_once
@@ -166,7 +166,8 @@ def step_fingerprint(step: Step, spec: ExperimentSpec) -> str:
     pooled_cells = [cell.name for cell in step.pooled]
     earlier_sets = {name: spec.sets_of(name) for name in spec.start_of(step.learner)}
     parts = [step.kind, build_settings, judges[:1] if step.kind == "train" else judges, recipe]
-    return fingerprint(*parts, *(part for part in (pooled_cells, earlier_sets) if part))
+    more = (pooled_cells, earlier_sets, step.policy)
+    return fingerprint(*parts, *(part for part in more if part))
 
 
 def _build_step(
@@ -187,7 +188,10 @@ def _judge_step(
 ) -> Sequence[str | None]:
     run = Run.open(path)
     judges = [
-        judge_with_model(name, options.specs, options.calls, task=run.manifest.task)
+        replace(
+            judge_with_model(name, options.specs, options.calls, task=run.manifest.task),
+            split=spec.scored_split(name),
+        )
         for name in dict.fromkeys(spec.judges)
     ]
     named = options.calls.with_user_models(*(each.model for each in judges if each.model))
@@ -202,20 +206,29 @@ def _train_step(
 ) -> Sequence[str | None]:
     rounds = rounds_options(step, spec, path, options)
     if rounds is not None:  # evaluates every round too
-        train_rounds(rounds)
-    else:
-        folder = path / "checkpoints" / step.checkpoint
-        train_once(train_options(step, spec, path, options), folder)
+        table = train_rounds(rounds).table
+        return [] if table is None else list(_absent_baselines(path, spec))
+    train_once(train_options(step, spec, path, options), path / "checkpoints" / step.checkpoint)
     return []
+
+
+def _absent_baselines(path: Path, spec: ExperimentSpec) -> Iterator[str]:
+    """Yield a line for each other model whose edits a table of self-edits lacks, so that the step
+    is done again when they are there."""
+    for name in spec.policies:
+        if not (path / "evals" / evaluation_name(name) / "verdicts.jsonl").exists():
+            yield f"the table lacks the self-edits of {name}, which was not evaluated"
 
 
 def _evaluate_step(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> Sequence[str | None]:
-    if rounds_options(step, spec, path, options) is not None:
-        return []
-    folder = path.parent / step.home_cell.name / "checkpoints" / step.checkpoint
-    served = "policy" in parse_devices(options.calls.devices).vllm
-    policy = f"vllm:{folder}" if served else str(folder)
+    policy = step.policy
+    if not policy:
+        if rounds_options(step, spec, path, options) is not None:
+            return []
+        folder = path.parent / step.home_cell.name / "checkpoints" / step.checkpoint
+        served = "policy" in parse_devices(options.calls.devices).vllm
+        policy = f"vllm:{folder}" if served else str(folder)
     done = evaluate_policy(EvalOptions(policy, (path,), specs=options.specs, calls=options.calls))
     return check_evaluation(done, options.calls)

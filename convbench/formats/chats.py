@@ -5,9 +5,9 @@ and reward.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from pydantic import ValidationError
@@ -19,7 +19,6 @@ from convbench.formats.shapes import (
     CALLS,
     MESSAGE_KEYS,
     MESSAGES,
-    THOUGHT,
     TOOLS,
     Unusable,
     as_ours,
@@ -31,19 +30,20 @@ from convbench.models.replies import token_probs
 from convbench.schema import Reasoning, ThinkingBlock, ToolCall, ToolResult, ToolRound
 from convbench.schema.base import LARGEST_SCORE
 from convbench.schema.chat import TokenProbs, probs_problem
-from convbench.schema.task import Split
+from convbench.schema.task import SPLITS, Split
+from convbench.views import THOUGHT_KEYS
 
 
 def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
     """Return the log-probabilities of an assistant's message, or None if it has none (`logprobs`
-    missing or null).
+    missing or null, or with a null or empty `content`).
 
     Reads `logprobs` as OpenAI's API writes it ({content: [{token, logprob, bytes}, …]}), or a list
     of numbers together with `token_ids`. Raise DataError for anything else, for a log-probability
     above 0 by more than rounding, and for lists of different lengths.
     """
     logprobs, ids = item.get("logprobs"), item.get("token_ids")
-    if logprobs is None:
+    if logprobs is None or (isinstance(logprobs, dict) and not logprobs.get("content", True)):
         return None
     if isinstance(logprobs, list):
         if not isinstance(ids, list) or not all(type(value) is int for value in ids):
@@ -65,17 +65,16 @@ def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
 
 
 Rounds = dict[int, tuple[ToolRound, ...]]
-ThoughtReader = Callable[[Mapping[str, Any], str], Reasoning | None]
-"""Function from a message and its place (for errors) to the reasoning before it."""
+Probs = dict[tuple[int, int], TokenProbs]
+"""Log-probabilities of replies, by the message's index and the number of tool rounds before the
+reply in that message's turn."""
 CALLS_ALONE: dict[str, Any] = {"role": "assistant", "content": ""}
 """Stands for an assistant's message that is missing after its tool calls."""
 
 
-def fold_tool_calls(
-    items: Sequence[Any], where: str, thought: ThoughtReader = lambda item, here: None
-) -> tuple[list[Any], Rounds]:
+def fold_tool_calls(items: Sequence[Any], where: str) -> tuple[list[Any], Rounds, Probs]:
     """Return (messages without calls and results, tool rounds before a message by its index in that
-    list).
+    list, log-probabilities of the replies with calls).
 
     Reads OpenAI's form: an assistant's `tool_calls` and the messages of role `tool` that answer
     them, by `tool_call_id` or, if a log lost those, in the calls' order. Calls need no results. If
@@ -84,6 +83,7 @@ def fold_tool_calls(
     """
     out: list[Any] = []
     rounds: Rounds = {}
+    probs: Probs = {}
     pending: list[ToolRound] = []
 
     def end_round(words: Any) -> None:
@@ -97,7 +97,9 @@ def fold_tool_calls(
         if role == "tool" and isinstance(item, dict):
             _add_tool_result(pending, item, here)
         elif role in ASSISTANTS and item.get("tool_calls"):
-            pending.append(_tool_round(item, here, thought(item, here)))
+            if (value := logged_probs(item, here)) is not None:
+                probs[len(out), len(pending)] = value
+            pending.append(_tool_round(item, here, _read_thought(item, here)))
         elif pending and role in ASSISTANTS:
             end_round(item)
         else:
@@ -106,7 +108,7 @@ def fold_tool_calls(
             out.append(item)
     if pending:
         end_round(CALLS_ALONE)
-    return out, rounds
+    return out, rounds, probs
 
 
 def _message_role(item: Any) -> str:
@@ -179,7 +181,6 @@ IMAGE = "[image]"
 """Stands for a picture in a text."""
 NO_REPLY = "no reply"
 """Reason to leave out a row in which no assistant says or calls anything."""
-SPLITS: tuple[str, ...] = get_args(Split)
 
 
 @dataclass(frozen=True)
@@ -193,8 +194,9 @@ class LoggedDialogue:
     """Reasoning of an assistant before a message, by the message's index."""
     rounds: Mapping[int, tuple[ToolRound, ...]]
     """Tool calls of an assistant before a message, by the message's index."""
-    probs: Mapping[int, TokenProbs]
-    """Log-probabilities of an assistant's message, by the message's index."""
+    probs: Mapping[tuple[int, int], TokenProbs]
+    """Log-probabilities of an assistant's replies, by the message's index and the number of tool
+    rounds before the reply."""
     calls_alone: frozenset[int]
     """Indices of an assistant's empty messages: its turn ended with its calls."""
     pictures: int = 0
@@ -254,7 +256,7 @@ def read_chat(row: object, where: str, line: int) -> LoggedChat:
         scores,
         example=_read_text(row, ("example_id", "task_id"), where),
         group=_read_text(row, ("group", "group_id"), where),
-        split=split,  # type: ignore[arg-type]  # checked above
+        split=split,
         temperature=_read_temperature(row, where),
         question=_read_text(row, ("question",), where),
         choices=_read_choices(row, where),
@@ -280,15 +282,15 @@ def _read_dialogue(row: Mapping[str, Any], where: str) -> LoggedDialogue:
             f"{where}: found no messages; expected messages: [{{role, content}}, …] "
             "(or conversations: [{from, value}, …])"
         )
-    items, rounds = fold_tool_calls(items, f"{where}: {key}", _read_thought)
+    items, rounds, probs = fold_tool_calls(items, f"{where}: {key}")
     messages = [_read_message(item, f"{where}: {key}[{index}]") for index, item in enumerate(items)]
     thoughts = {
         index: reasoning
         for index, item in enumerate(items)
         if (reasoning := _read_thought(item, f"{where}: {key}[{index}]")) is not None
     }
-    probs = {
-        index: value
+    probs |= {
+        (index, len(rounds.get(index, ()))): value
         for index, item in enumerate(items)
         if messages[index][0] == "assistant"
         and (value := logged_probs(item, f"{where}: {key}[{index}]")) is not None
@@ -309,7 +311,7 @@ def _read_dialogue(row: Mapping[str, Any], where: str) -> LoggedDialogue:
         tuple(messages),
         thoughts,
         called,
-        {i - first: value for i, value in probs.items()},
+        {(i - first, number): value for (i, number), value in probs.items()},
         calls_alone,
         sum(_is_picture(part) for item in items for part in _content_parts(item)),
     )
@@ -320,7 +322,7 @@ def _read_thought(item: Mapping[str, Any], where: str) -> Reasoning | None:
     none. Raises DataError."""
     if ROLES.get(str(item.get("role", item.get("from"))).lower()) != "assistant":
         return None
-    name = next((name for name in THOUGHT if item.get(name) not in (None, "")), None)
+    name = next((name for name in THOUGHT_KEYS if item.get(name) not in (None, "")), None)
     text, blocks = item.get(name) if name else "", item.get(BLOCKS) or ()
     if not isinstance(text, str):
         raise DataError(f"{where}: {name}: found {type(text).__name__}; expected text")

@@ -268,8 +268,7 @@ def export_conversations(
     )
     if done.without_credit:
         done.notes.append(
-            f"the turns' advantages of {done.without_credit} conversations have no place in "
-            f"{target}"
+            f"{target} cannot hold the turns' advantages of {done.without_credit} conversations"
         )
     if not done.rows:
         raise RunError(

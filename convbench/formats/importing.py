@@ -34,7 +34,6 @@ from convbench.schema import (
     Turn,
     Verdict,
     fingerprint,
-    text_of,
 )
 from convbench.schema.protocol import Turns
 from convbench.schema.task import Answer, Source
@@ -43,7 +42,7 @@ from convbench.store.jsonl import Appender, disk_error
 from convbench.store.scratch import make_workspace
 from convbench.store.seal import seal_run
 from convbench.store.token_probs import FILE as PROBS
-from convbench.store.token_probs import ProbsFile, call_key
+from convbench.store.token_probs import ProbsFile, keyed_texts
 
 SHOWN = 12
 """Most keys of metadata that a note names."""
@@ -122,7 +121,9 @@ class ImportCounts:
         self.has_thinking = self.has_thinking or any(
             "<thinking" in text for _, text in dialogue.messages
         )
-        self.replies += replies
+        self.replies += sum(
+            turn.reply_count for turn in conversation.turns if turn.speaker == "assistant"
+        )
         self.probs += len(dialogue.probs)
         self.turns = max(self.turns, replies)
         temperatures = self.temperatures.setdefault(conversation.sample, set())
@@ -288,9 +289,8 @@ def _write_records(
             if chat.reward is not None:
                 verdict = _build_verdict(chat, conversation, judge)
                 verdicts.write(verdict.model_dump_json().encode())
-            for at, turn_probs in chat.dialogue.probs.items():
-                text = text_of(conversation.turns[at].content)
-                probs.append(call_key(conversation, at), text, turn_probs)
+            for (at, number), reply_probs in chat.dialogue.probs.items():
+                probs.append(*list(keyed_texts(conversation, at))[number], reply_probs)
             seen.add_chat(chat, conversation)
 
 
@@ -441,19 +441,24 @@ def _import_notes(seen: ImportCounts, questions: int) -> list[str]:
         notes.append("no row names a split, so all are in train; eval needs a test split")
     if seen.repeated_roles:
         notes.append(
-            f"{seen.repeated_roles} rows have messages of one role one after another; these count "
-            "as one"
+            f"{seen.repeated_roles} rows have consecutive messages of the same role, which are "
+            "merged into one"
         )
     if seen.unanswered:
         notes.append(
-            f"{seen.unanswered} rows end with a message without a reply, which is only context"
+            f"{seen.unanswered} rows end with a message that has no reply; it is used as context "
+            "only"
         )
     if seen.calls_alone:
         notes.append(
-            f"{seen.calls_alone} rows have calls of tools that no words of the assistant follow"
+            f"{seen.calls_alone} rows have tool calls that are not followed by a message of the "
+            "assistant"
         )
     if seen.late_system:
-        notes.append(f"{seen.late_system} rows have system messages after others, only context")
+        notes.append(
+            f"{seen.late_system} rows have system messages after other messages; they are used as "
+            "context only"
+        )
     if seen.pictures:
         notes.append(
             f"pictures: {seen.pictures}, each replaced by [image]; their content is not stored"

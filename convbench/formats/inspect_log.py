@@ -37,6 +37,8 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 ATTACHED = "attachment://"
 
 Row = tuple[str, int, Any]
+"""(place in words, number from 1, the row). For a line that is not JSON the row is the DataError.
+"""
 
 
 def is_log(path: Path) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import DataError
+from convbench.formats.inspect_log import Row as Row
 from convbench.formats.inspect_log import is_log, log_rows
 from convbench.formats.shapes import from_spreadsheet
 from convbench.hub.rows import read_json
@@ -24,9 +25,6 @@ HUB = "hf://"
 TABLES = (".parquet", ".csv", ".json")
 LARGEST = 4 << 30
 """Most bytes of a gzipped file, unpacked."""
-Row = tuple[str, int, Any]
-"""(place in words, number from 1, the row). For a line that is not JSON the row is the DataError.
-"""
 
 
 def logged_rows(source: str, left_out: list[str]) -> tuple[Iterator[Row], str]:

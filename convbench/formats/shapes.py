@@ -15,6 +15,7 @@ import orjson
 from convbench.errors import DataError
 from convbench.hub.rows import read_json
 from convbench.store.shape import exceeds_depth
+from convbench.views import THOUGHT_KEYS
 
 MESSAGES = ("messages", "conversations", "conversation")
 SAME: tuple[tuple[str, ...], ...] = (
@@ -37,8 +38,6 @@ KNOWN = {name for names in SAME for name in names} | {
 """Known keys of a row."""
 MESSAGE_KEYS = {"role", "from", "content", "value"}
 """Known keys of a message."""
-THOUGHT = ("reasoning_content", "reasoning", "thinking")
-"""Keys of an assistant's reasoning before a message, as text; the first one present counts."""
 BLOCKS = "thinking_blocks"
 """Key of a provider's own blocks of reasoning."""
 PROBS = ("logprobs", "token_ids")
@@ -122,7 +121,7 @@ def _message_fields(item: object, where: str) -> dict[str, Any]:
         return {}
     own = str(item.get("role", item.get("from"))).lower() in ASSISTANTS
     fields = _unknown_fields(
-        item, MESSAGE_KEYS | {*THOUGHT, BLOCKS, *PROBS} if own else MESSAGE_KEYS, where
+        item, MESSAGE_KEYS | {*THOUGHT_KEYS, BLOCKS, *PROBS} if own else MESSAGE_KEYS, where
     )
     return {key: value for key, value in fields.items() if value not in ("", [], {})}
 

@@ -47,7 +47,7 @@ def _error_line(error: BaseException, what: str, writing: bool, way_out: str) ->
     """
     chain = list(error_chain(error))
     if any(isinstance(cause, MemoryError) for cause in chain):
-        return "its rows take more memory than those of a question set may"
+        return "its rows need more memory than a question set may use"
     for cause in chain:
         line = _hub_line(cause, what, writing)
         if line:
@@ -110,9 +110,9 @@ def _status_line(error: BaseException, writing: bool) -> str:
         right = "a token with write access to that name" if writing else "a token with access"
         return f"the Hub refuses (403: {reason}); set HF_TOKEN to {right}"
     if status == 409:
-        return f"the Hub finds a conflict (409: {reason}); choose another name or try again"
+        return f"the Hub reports a conflict (409: {reason}); choose another name or try again"
     if status == 429:
-        return "the Hub limits the request rate (429); run the command again in some minutes"
+        return "the Hub limits the rate of requests (429); run the command again in a few minutes"
     if status is not None and status >= 500:
         return f"the Hub has a server error ({status}); run the command again later"
     return f"the Hub answers {status}: {reason}"
@@ -125,7 +125,7 @@ def _network_line(error: BaseException, way_out: str) -> str | None:
 
     if isinstance(error, httpx.TimeoutException):
         return (
-            f"{hub_endpoint()} does not answer in time; check the network and HF_ENDPOINT{way_out}"
+            f"{hub_endpoint()} did not answer in time; check the network and HF_ENDPOINT{way_out}"
         )
     if isinstance(error, httpx.TransportError | ConnectionError):
         return (

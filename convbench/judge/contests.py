@@ -77,7 +77,7 @@ def _pairwise_judges(options: JudgeOptions) -> list[Judge]:
     if not options.judges:
         raise UsageError(
             "--pairwise: found no --judge; expected a model (gpt-4o, …), SPEC@MODEL, or "
-            "pairwise-rules, which asks no model"
+            "pairwise-rules, which needs no model"
         )
     judges = [
         judge_with_model(name, options.specs, options.calls, default=RUBRIC)

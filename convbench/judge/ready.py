@@ -80,10 +80,10 @@ def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
 def _check_model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     """Open and close the model of a rubric."""
     if judge.model is not None:
-        _try_model(judge.model, judge.spec.api_base, judge.short_name, calls, run)
+        try_model(judge.model, judge.spec.api_base, judge.short_name, calls, run)
 
 
-def _try_model(
+def try_model(
     ref: str, base: str | None, short: str | None, calls: CallOptions, run: Run | None
 ) -> None:
     """Open, check and close a model. Raises BudgetError for a budget without a known price."""
@@ -117,10 +117,12 @@ def _check_sandbox(judge: Judge, calls: CallOptions, run: Run | None) -> None:
 
 
 def _check_browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+    from convbench.judge.render import check_measure
     from convbench.sandbox.chromium import browser_errors, chromium
 
     browser_errors()
     chromium()
+    check_measure(judge.spec)
 
 
 def _check_weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
@@ -137,7 +139,7 @@ def _check_weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
         LearnerRef.of_run(run, settings.learner)
     grader = getattr(settings, "grader", None)
     if grader is not None and settings.inner.grade == "model":
-        _try_model(grader, None, None, calls, run)
+        try_model(grader, None, None, calls, run)
 
 
 NEEDS: Mapping[Need, Callable[[Judge, CallOptions, Run | None], None]] = {

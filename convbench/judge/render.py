@@ -6,6 +6,7 @@ The measure is a documented one that works offline, or the cosine of CLIP embedd
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import random
 from collections import OrderedDict
@@ -17,6 +18,7 @@ from convbench.answers.tags import without_thinking
 from convbench.engine.caller import offload_read
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.install import with_extra
+from convbench.models.weights_path import find_file
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.page import first_html, html_of, one_photo
@@ -164,6 +166,28 @@ def black_page(size: int = 224) -> Shot:
     out = io.BytesIO()
     Image.new("RGB", (size, size)).save(out, "PNG")
     return Shot(out.getvalue(), size, size)
+
+
+def check_measure(spec: JudgeSpec) -> None:
+    """Raise MissingDependency or RunError if what the paper's measure needs is missing: packages,
+    CLIP's weights, the style sheet of ColBench's pages. Nothing is loaded."""
+    if spec.args.get("measure") != "clip":
+        return
+    for name in ("torch", "transformers"):
+        if importlib.util.find_spec(name) is None:
+            raise MissingDependency(name, needed_for="CLIP", install=with_extra("local"))
+    model = str(spec.args["clip"])
+    if find_file(model, "config.json") is None:
+        raise RunError(
+            f"judge {spec.name}: {model}: found no config.json; expected CLIP's weights in the "
+            "Hub's cache or a folder: --set judge.args.clip=PATH, or the offline measure: "
+            "--judge render"
+        )
+    if not tailwind.sheet_path().is_file():
+        raise RunError(
+            f"judge {spec.name}: found no style sheet at {tailwind.sheet_path()}; without it pages "
+            f"look unlike the paper's; run: {tailwind.FETCH}"
+        )
 
 
 def image_cosine(first: bytes, second: bytes, model: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,8 @@ class Judge:
     earlier: Judge | None = None
     """The judge of this name before question and options were quoted; None if the rubric or the
     user sets `fence`."""
+    split: str | None = None
+    """The split whose conversations it scores; None for all."""
 
     @property
     def short_name(self) -> str:
@@ -144,11 +146,11 @@ def as_run_asked(run: Run, judge: Judge) -> Judge:
     return replace(earlier, spec=judge.spec.model_copy(update=before))
 
 
-def unquoted_warnings(judges: Iterable[Judge]) -> list[str]:
+def unquoted_warnings(judges: Collection[Judge]) -> list[str]:
     """Return a warning for each judge whose prompt has unquoted texts of others. First those with
     `fence: nonce` (question, options, hidden texts), then those that grade unquoted answers."""
     return [
-        f"{judge.name}: its prompt has question, options and hidden texts unquoted (fence: "
+        f"{judge.name}: its prompt has the question, options and hidden texts unquoted (fence: "
         f"{judge.spec.fence}), like the verdicts in the run; to score everything again with quoted "
         "texts add --set judge.fence=quoted"
         for judge in judges
@@ -210,7 +212,7 @@ def _spec_judge(
     if "model" not in kind.needs and model is not None and not kind.may_ask:
         raise SpecError(
             f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
-            f"expected --judge {text}, it asks no model"
+            f"expected --judge {text}, since it needs no model"
         )
     reference = model or spec.model
     if "model" not in kind.needs and not (kind.may_ask and reference):

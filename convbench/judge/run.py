@@ -95,6 +95,8 @@ def _iter_scorable(
     if judge.labels is not None:
         labelled = judge.scorable_ids({head.conversation_id for head in run.conversation_rows()})
     for head in run.conversation_rows():
+        if judge.split not in (None, run.questions[head.example_id].split):
+            continue
         if head.ended and (labelled is None or head.conversation_id in labelled):
             yield head.conversation_id, head.conversation_id not in scored
 

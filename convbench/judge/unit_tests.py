@@ -63,15 +63,19 @@ def _with(name):
 """
 
 
-def commonest_share(expected: Sequence[CallOutcome]) -> float:
+def commonest_share(expected: Sequence[CallOutcome], *, exceptions: bool = True) -> float:
     """Return the largest share of the tests on which the reference's outcome is the same: the score
     of the best constant, if tests are simple calls.
 
-    The output None agrees with nothing. Raise ValueError without outcomes.
+    The output None agrees with nothing, and without `exceptions` neither does an exception. Raise
+    ZeroDivisionError without outcomes.
     """
-    return max(sum(agree(outcome, other) for other in expected) for outcome in expected) / len(
-        expected
-    )
+    counts = [
+        sum(agree(outcome, other) for other in expected)
+        for outcome in expected
+        if exceptions or outcome.ended != "raised"
+    ]
+    return max(counts, default=0) / len(expected)
 
 
 async def constant_scores(
@@ -94,7 +98,7 @@ async def constant_scores(
     return {name: share for name, share in passed.items() if share}
 
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a score may move; part of the judge's fingerprint."""
 
 Details = dict[str, Any]
@@ -128,6 +132,7 @@ async def score(
         constants, constant = await task.constant_floor()
         if paper:  # an exception passes no test with the paper's checker
             constants = {k: v for k, v in constants.items() if not k.startswith("raise ")}
+        constant = commonest_share(expected, exceptions=False)
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
     passed = [

@@ -24,9 +24,17 @@ from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import failed_verdict
 from convbench.judge.work import Case, JudgeTools
 from convbench.rollout.preview import Preview
-from convbench.schema import Conversation, Example, Failure, Message, RunManifest, Verdict
+from convbench.schema import (
+    Conversation,
+    Example,
+    Failure,
+    Message,
+    ProtocolSpec,
+    RunManifest,
+    Verdict,
+)
 from convbench.store import Run
-from convbench.views import policy_turns
+from convbench.views import own_turns
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -173,16 +181,8 @@ class ConversationUnit(Unit[Conversation, Verdict]):
             key = f"{self._prefix}{conversation.key}#{before.attempts if before else 0}"
             for talk in self.shown_conversations(conversation):
                 messages = judge_messages(self.judge.spec, talk, example, key=key)
-                yield messages, self._reply_form(talk, example).schema
-
-    def _reply_form(self, talk: Conversation, example: Example) -> ReplyForm[Any]:
-        """Return the form of the reply on one conversation."""
-        if kind_of(self.judge.spec).measures != "simulator":
-            return form_of(self.judge.spec)
-        from convbench.judge.review.scene import human_turns
-        from convbench.judge.review.verdict import faults_form
-
-        return faults_form(len(list(human_turns(talk, example, self._run.manifest.protocol))))
+                protocol = self._run.manifest.protocol
+                yield messages, _reply_form(self.judge, protocol, talk, example).schema
 
     @classmethod
     def requests_unbuilt(
@@ -195,12 +195,25 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         """
         messages = judge_messages(judge.spec, shown.played, shown.example)
         calls = shown.estimate.conversations * cls.calls_each(manifest, shown.played)
-        return repeat((messages, form_of(judge.spec).schema), calls)
+        form = _reply_form(judge, manifest.protocol, shown.played, shown.example)
+        return repeat((messages, form.schema), calls)
 
     @classmethod
     def calls_each(cls, manifest: RunManifest, conversation: Conversation) -> int:
         """Return the number of calls for a conversation."""
         return 1
+
+
+def _reply_form(
+    judge: Judge, protocol: ProtocolSpec, talk: Conversation, example: Example
+) -> ReplyForm[Any]:
+    """Return the form of the reply on one conversation."""
+    if kind_of(judge.spec).measures != "simulator":
+        return form_of(judge.spec)
+    from convbench.judge.review.scene import human_turns
+    from convbench.judge.review.verdict import faults_form
+
+    return faults_form(len(list(human_turns(talk, example, protocol))))
 
 
 class TurnUnit(ConversationUnit):
@@ -213,5 +226,5 @@ class TurnUnit(ConversationUnit):
 
     @classmethod
     def calls_each(cls, manifest: RunManifest, conversation: Conversation) -> int:
-        """Return the number of policy turns, scripted ones included."""
-        return len(policy_turns(manifest.protocol, conversation))
+        """Return the number of turns that the policy's model wrote."""
+        return len(own_turns(manifest.protocol, conversation))

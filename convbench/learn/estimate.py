@@ -120,7 +120,7 @@ def _refuse_own_questions(run: Run, policy: Path, split: str) -> None:
     trained = [training.get("run"), *(part.get("run") for part in training.get("runs") or ())]
     if run.manifest.id in trained and split in ("train", "all"):
         raise NotEstimable(
-            f"the policy was trained on the train questions of {run.path}, whose rewards it fits; "
+            f"the policy was trained on the train questions of {run.path}, and fits their rewards; "
             "expected others: --split test, or another run"
         )
 

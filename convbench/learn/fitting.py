@@ -180,6 +180,14 @@ class ProgressLines(TrainerCallback):
         print(line.replace(GLUE, " "), file=sys.stderr)
 
 
+def drops_last_batch(job: Job, rows: int) -> bool:
+    """Return True if several processes are to leave out a last batch that they cannot share evenly,
+    unless it is the only one: accelerate would refill it with rows of the first and count these
+    twice."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    return processes > 1 and rows >= processes * job.recipe.fit.batch_size
+
+
 def run_training(trainer: Any, job: Job, steps: StepCount) -> None:
     """Print the number of steps, then train, from the last saved epoch if the folder has one.
     Raises TrainError if memory runs out."""

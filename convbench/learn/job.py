@@ -198,8 +198,6 @@ DataFunction = Callable[[Job], TrainingData]
 """A trainer's `data`: returns weighted conversations or pairs of a job's runs; loads no torch."""
 FitFunction = Callable[[Job, Any], None]
 """A trainer's `fit`: trains on the data and saves the checkpoint; loads torch."""
-PrepareFunction = Callable[[Job, TrainContext], Preparation | None]
-"""A trainer's optional `prepare`: returns the work to do before `data`, or None; writes nothing."""
 
 
 def recorded_for(job: Job, run: Run | None = None) -> RecordedProbs | None:

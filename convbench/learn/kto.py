@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -42,17 +41,17 @@ def label_rows(rows: Sequence[TrainingRow], batch: int, seed: int | None) -> lis
     tokens are not one final stretch.
     """
     examples = [_label_row(row) for row in rows if row.weight != 0]
-    if not any(example["label"] for example in examples) or all(
-        example["label"] for example in examples
-    ):
-        raise TrainError(
-            "kto: found replies of one sign only; expected desirable and undesirable ones; look "
-            "at weighting.center"
-        )
     if seed is not None:
         random.Random(seed).shuffle(examples)
     if len(examples) > 1 and len(examples) % batch == 1:
         examples.pop()  # as the only one of the last batch it would be its own estimate
+    if not any(example["label"] for example in examples) or all(
+        example["label"] for example in examples
+    ):
+        raise TrainError(
+            "kto: found replies of one sign only; expected desirable and undesirable ones; check "
+            "weighting.center"
+        )
     for start in range(0, len(examples), batch):
         batch_examples = examples[start : start + batch]
         for example, rotated in zip(
@@ -83,11 +82,9 @@ def kto_trainer(job: Job, examples: Sequence[dict[str, Any]]) -> UnpairedTrainer
     Without LoRA the reference model is loaded too. A tokenizer without a pad token gets its end
     token as one.
     """
-    settings, lora = job.recipe.fit, job.recipe.lora
+    lora = job.recipe.lora
     values = {**fitting.training_arguments(job), "max_length": job.max_length}
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    enough = len(examples) >= processes * settings.batch_size
-    values["dataloader_drop_last"] = processes > 1 and enough
+    values["dataloader_drop_last"] = fitting.drops_last_batch(job, len(examples))
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

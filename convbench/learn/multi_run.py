@@ -68,8 +68,8 @@ def _check_one_each(runs: Sequence[Run], data: Data) -> None:
     twice = next((run for run in runs if ids[run.manifest.id] > 1), None)
     if twice is not None:
         raise UsageError(
-            f"--run {twice.path}: found it twice; expected each run once; to weigh it "
-            "double: --set data.mix=[2,1]"
+            f"--run {twice.path}: found it twice; expected each run once; to count it "
+            "twice: --set data.mix=[2,1]"
         )
     for name, settings in (("mix", data.mix), ("judges", data.judges)):
         if settings and len(settings) != len(runs):

@@ -106,7 +106,8 @@ def train_on_machines(options: TrainOptions, runs: Sequence[Run], folder: Path) 
     """Train on several machines, wait for the end, and return notes.
 
     On Slurm the script is written to `train.sbatch` in the folder and submitted; the end of the job
-    is awaited, whatever its outcome, and on Ctrl-C it goes on, with a note how to end it. On Ray,
+    is awaited, whatever its outcome. On Ctrl-C it goes on, a note on stderr says how to end it, and
+    KeyboardInterrupt is raised. On Ray,
     raise TrainError if a task fails, or if machines are lost more than five times. Raise
     MissingDependency or RunError if the job cannot be submitted.
     """
@@ -120,7 +121,8 @@ def train_on_machines(options: TrainOptions, runs: Sequence[Run], folder: Path) 
         while slurm.poll_shards():
             time.sleep(POLL_S)
     except KeyboardInterrupt:
-        return [*slurm.notes, slurm.stop() or ""]
+        print(f"note: {slurm.stop()}", file=sys.stderr)
+        raise
     return slurm.notes
 
 

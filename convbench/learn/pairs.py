@@ -329,7 +329,7 @@ def _first_difference(
             return
         results = ([r.content for r in t.rounds[number].results] for t in (turn, other))
         if len(set(map(tuple, results))) > 1:
-            skipped["pairs whose tools told different things of the same calls"] += 1
+            skipped["pairs whose tools returned different results for the same calls"] += 1
             return
 
 
@@ -376,7 +376,7 @@ def _make_pairs(
                 make_pair(winner, loser, better_turn, worse_turn, reply)
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
-        raise TrainError(f"no pair is left to train on ({why}); build more samples a task")
+        raise TrainError(f"no pair is left to train on ({why}); build more samples per task")
     return Pairs(selection, items, dict(skipped), ties)
 
 

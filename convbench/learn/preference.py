@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,10 +42,7 @@ def dpo_trainer(job: Job, rows: Sequence[PairRow], **more: Any) -> PreferenceTra
     """
     lora = job.recipe.lora
     values = {**fitting.training_arguments(job), "max_length": job.max_length}
-    # accelerate would refill the last batch with pairs of the first and count these twice
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    enough = len(rows) >= processes * job.recipe.fit.batch_size
-    values["dataloader_drop_last"] = processes > 1 and enough
+    values["dataloader_drop_last"] = fitting.drops_last_batch(job, len(rows))
     if not job.recipe.shuffles_rows:
         values["train_sampling_strategy"] = "sequential"
     more = {"loss_type": [LOSSES[job.recipe.pairing.loss]], **more}

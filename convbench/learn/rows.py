@@ -13,9 +13,9 @@ from convbench.errors import TrainError
 from convbench.learn.pairs import Pair, Pairs, PolicyReply
 from convbench.learn.tokens import ChatTokens, PromptedReply, TokenRow, UnalignedTokens
 from convbench.learn.weights import Weighted
-from convbench.schema import Conversation, ProtocolSpec, Sent, text_of
+from convbench.schema import Conversation, ProtocolSpec, Sent
 from convbench.schema.recipe import Unit
-from convbench.store.token_probs import RecordedProbs, call_key
+from convbench.store.token_probs import RecordedProbs, keyed_texts
 
 TOKENS_A_LINE = 10
 """Tokens that a preview shows on one line."""
@@ -77,13 +77,6 @@ def replies_by_turn(
     for index in views.own_turns(protocol, conversation):
         turn = conversation.turns[index]
         before = views.messages_before(protocol, conversation, policy, index)
-        keyed_texts = [
-            *(
-                (call_key(conversation, index, n), tool_round.content)
-                for n, tool_round in enumerate(turn.rounds)
-            ),
-            (call_key(conversation, index), text_of(turn.content)),
-        ][: turn.reply_count]
         turns.append(
             [
                 PromptedReply(
@@ -92,7 +85,7 @@ def replies_by_turn(
                     find_probs(*key),
                 )
                 for number, (reply, key) in enumerate(
-                    zip(PolicyReply.all_of(turn), keyed_texts, strict=True)
+                    zip(PolicyReply.all_of(turn), keyed_texts(conversation, index), strict=True)
                 )
             ]
         )
@@ -140,17 +133,18 @@ def training_rows(
         except UnalignedTokens as error:
             unaligned[str(error)] += 1
             continue
+        weights: list[float | None] = [weight] * len(parts)
+        if name in weighted.by_turn:
+            weights = _reply_weights(name, weighted.by_turn[name], turns)
+        weighted_parts = list(zip(parts, weights, strict=True))
         if chat.reasoning != "loss":
-            spoken = [part for part in parts if any(part.mask[1:])]
+            spoken = [each for each in weighted_parts if any(each[0].mask[1:])]
             if len(spoken) < len(parts):
                 counts["rows of reasoning alone, left out"] += len(parts) - len(spoken)
-            parts = spoken
+            weighted_parts = spoken
         counts["conversations"] += 1
-        counts["conversations of several rows"] += len(parts) > 1
-        weights = weighted.by_turn.get(name, (weight,) * len(parts))
-        if name in weighted.by_turn:  # each reply of a turn that calls tools has the turn's weight
-            weights = tuple(w for w, turn in zip(weights, turns, strict=True) for _ in turn)
-        new_rows = _cut_rows(name, parts, weights, max_length, counts)
+        counts["conversations of several rows"] += len(weighted_parts) > 1
+        new_rows = _cut_rows(name, weighted_parts, max_length, counts)
         before = len(rows)
         rows += (
             (replace(row, unrewarded=True) for row in new_rows)
@@ -179,19 +173,25 @@ def training_rows(
     return TrainingRows(tuple(rows), dict(counts))
 
 
+def _reply_weights(
+    name: str, weights: Sequence[float | None], turns: Sequence[Sequence[PromptedReply]]
+) -> list[float | None]:
+    """Return a weight for each reply: each reply of a turn that calls tools has the turn's."""
+    if len(weights) != len(turns):
+        raise TrainError(
+            f"conversation {name}: found rewards of {len(weights)} turns for {len(turns)} of the "
+            "policy; judge it again"
+        )
+    return [weight for weight, turn in zip(weights, turns, strict=True) for _ in turn]
+
+
 def _cut_rows(
     name: str,
-    parts: Sequence[TokenRow],
-    weights: Sequence[float | None],
+    parts: Sequence[tuple[TokenRow, float | None]],
     limit: int | None,
     counts: Counter[str],
 ) -> Iterator[TrainingRow]:
-    if len(weights) != len(parts):
-        raise TrainError(
-            f"conversation {name}: found rewards of {len(weights)} turns for {len(parts)} of the "
-            "policy; judge it again"
-        )
-    for number, (tokens, weight) in enumerate(zip(parts, weights, strict=True)):
+    for number, (tokens, weight) in enumerate(parts):
         if weight is None:
             continue
         check_mask(name, tokens)

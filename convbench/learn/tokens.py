@@ -50,7 +50,7 @@ class TokenRow:
     ids: tuple[int, ...]
     mask: tuple[int, ...]
     pi_0: tuple[float, ...] = ()
-    """log pi_0 of every token, 0 where masked, shape (tokens,); empty if it is not used."""
+    """log pi_0 of every token, 0 where masked or if none was recorded, shape (tokens,)."""
 
 
 class ChatTokens:

@@ -108,8 +108,9 @@ def train_recipe(options: TrainOptions) -> TrainResult:
     is_spread = options.spread.shards is not None or options.spread.on is not None
     if options.nodes is None and is_spread and not needs_one_run(recipe):
         raise SpecError(
-            f"--shards, --on: recipe {recipe.name} samples nothing that shards could; expected a "
-            "recipe with branches, candidates or rounds, or --nodes N for several machines"
+            f"--shards, --on: recipe {recipe.name} does no sampling that shards could share; "
+            "expected a recipe with branches, candidates or rounds, or --nodes N for several "
+            "machines"
         )
     if options.dry_run:
         preparation = _find_preparation(module, job, context)

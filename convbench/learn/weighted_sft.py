@@ -366,7 +366,7 @@ class WeightedSFT(SFTTrainer):
         ):
             self.warned = True
             print(
-                f"warning: the policy collapses: log pi of the rewarded conversations fell from "
+                "warning: the policy has collapsed: log pi of the rewarded conversations fell from "
                 f"{self.first_log_pi:.2f} to {log_pi:.2f} nats per token (loss {loss:.3g}); lower "
                 "fit.learning_rate or fit.epochs, or set weighting.clip",
                 file=sys.stderr,

@@ -249,7 +249,7 @@ def _weigh_groups(
             else:
                 items.append((item, weight))
     if not items:
-        raise TrainError("no conversation is left after weighting; look at `weighting`")
+        raise TrainError("no conversation is left after weighting; check `weighting`")
     return Weighted(selection, items, dict(skipped), flat / len(tasks))
 
 
@@ -369,7 +369,7 @@ def weigh_swift(selection: Selection, weighting: Weighting) -> Weighted:
     small = sum(size < 2 for size in sizes)
     if small == len(sizes):
         raise TrainError(
-            "swift: found one judged conversation a task; expected at least 2 to standardise "
+            "swift: found one judged conversation per task; expected at least 2 to standardise "
             "rewards; build with --samples 3, or train refit"
         )
 
@@ -428,7 +428,7 @@ def weigh_turns(selection: Selection, rule: WeightRule, *, all_tasks: bool = Fal
         if known:
             items.append((item, fmean(known)))
     if not items:
-        raise TrainError("no turn is left after weighting; look at `weighting`")
+        raise TrainError("no turn is left after weighting; check `weighting`")
     turns = {name: tuple(turn_weights) for name, turn_weights in by_turn.items()}
     return Weighted(selection, items, dict(+skipped), flat / len(tasks), by_turn=turns)
 

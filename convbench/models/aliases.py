@@ -54,7 +54,7 @@ class Alias(FrozenModel):
     weights: str | None = None
     """Where the weights of a served name lie, so that training finds them."""
     input_per_million: float | None = Field(default=None, ge=0)
-    """Dollars per million prompt tokens, if the price list does not say."""
+    """Dollars per million prompt tokens; with `output_per_million` it replaces the price list."""
     output_per_million: float | None = Field(default=None, ge=0)
     """Dollars per million reply tokens."""
     cached_per_million: float | None = Field(default=None, ge=0)

@@ -229,7 +229,7 @@ class AnthropicBatches(Batches):
         try:
             reply = as_object(loads(raw))
         except ValueError:
-            raise BrokenReply(f"{self.ref}: the reply about a batch is no JSON") from None
+            raise BrokenReply(f"{self.ref}: the reply about a batch is not JSON") from None
         return {"request_counts": {}, **reply}
 
 

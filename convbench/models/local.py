@@ -73,10 +73,6 @@ class LocalModel(Model):
                 install=with_extra("train" if "peft" in missing else "local"),
             )
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: it runs on this machine."""
-        return 0.0
-
     async def start(self) -> None:
         """Load tokenizer and weights, unless they are loaded; calls at the same time wait for one
         loading.

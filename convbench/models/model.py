@@ -99,4 +99,4 @@ class Model(Protocol):
 
     async def aclose(self) -> None:
         """Release connections, processes and memory. It may be called more than once."""
-        ...
+        return  # nothing to release

@@ -212,7 +212,7 @@ class OpenAIBatches(Batches):
         try:
             return as_object(loads(raw))
         except ValueError:
-            raise BrokenReply(f"{self.ref}: the reply about a batch is no JSON") from None
+            raise BrokenReply(f"{self.ref}: the reply about a batch is not JSON") from None
 
 
 def _is_older(row: dict[str, Any], when: float) -> bool:

@@ -67,17 +67,18 @@ def cache_counts(usage: object) -> tuple[int, int]:
     The usage is a dict or an object, with the field names of OpenAI, DeepSeek or Anthropic. A count
     that is missing or invalid is 0.
     """
-    details = _get_field(usage, "prompt_tokens_details")
+    details = field_of(usage, "prompt_tokens_details")
     counts = (
-        _get_field(details, "cached_tokens"),
-        _get_field(usage, "cache_read_input_tokens"),
-        _get_field(usage, "prompt_cache_hit_tokens"),
+        field_of(details, "cached_tokens"),
+        field_of(usage, "cache_read_input_tokens"),
+        field_of(usage, "prompt_cache_hit_tokens"),
     )
     read = max(safe_count(value) or 0 for value in counts)
-    return read, safe_count(_get_field(usage, "cache_creation_input_tokens")) or 0
+    return read, safe_count(field_of(usage, "cache_creation_input_tokens")) or 0
 
 
-def _get_field(value: object, name: str) -> object:
+def field_of(value: Any, name: str) -> Any:
+    """Return a field of a dict or an attribute of another object; None if it is missing."""
     return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 

@@ -16,6 +16,7 @@ from convbench.answers.disguises import find_enclosed
 from convbench.answers.tags import first_block
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
+from convbench.models.prices import field_of
 from convbench.net.untrusted_json import safe_count, safe_text
 from convbench.schema import Completion, FinishReason, Reasoning, RedactedBlock, ThinkingBlock
 from convbench.schema.chat import MOST_LOGPROBS, TokenProbs, probs_problem
@@ -33,16 +34,16 @@ def token_probs(logprobs: Any) -> TokenProbs | None:
     by ids, else their sizes in bytes. It is None if they are missing or one is invalid: the reply
     itself is valid.
     """
-    items = _get_field(logprobs, "content")
+    items = field_of(logprobs, "content")
     if not isinstance(items, list) or not 0 < len(items) <= MOST_LOGPROBS:
         return None
     try:
-        values = tuple(min(0.0, float(_log_prob(_get_field(item, "logprob")))) for item in items)
-        names = [_get_field(item, "token") for item in items]
+        values = tuple(min(0.0, float(_log_prob(field_of(item, "logprob")))) for item in items)
+        names = [field_of(item, "token") for item in items]
         if all(isinstance(name, str) and name.startswith(ID) for name in names):
             probs = TokenProbs(values, ids=tuple(int(name[len(ID) :]) for name in names))
         else:
-            raws = [_get_field(item, "bytes") for item in items]
+            raws = [field_of(item, "bytes") for item in items]
             probs = TokenProbs(values, sizes=tuple(map(_token_size, raws, names)))
     except (TypeError, ValueError, OverflowError):
         return None
@@ -62,10 +63,6 @@ def _token_size(raw: Any, name: Any) -> int:
     if not isinstance(name, str):
         raise TypeError
     return len(name.encode("utf-8", "surrogatepass"))
-
-
-def _get_field(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 
 FIELDS = ("reasoning_content", "reasoning", "thinking_blocks")
@@ -112,10 +109,10 @@ def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning 
 def reasoning_tokens(usage: object) -> int | None:
     """Return the reasoning tokens in a call's usage, a dict or an object, from 1 to 10 million;
     else None."""
-    details = _get_field(usage, "completion_tokens_details") or _get_field(
+    details = field_of(usage, "completion_tokens_details") or field_of(
         usage, "output_tokens_details"
     )
-    tokens = safe_count(_get_field(details, "reasoning_tokens"))
+    tokens = safe_count(field_of(details, "reasoning_tokens"))
     return tokens if tokens and tokens <= MOST_TOKENS else None
 
 
@@ -341,14 +338,14 @@ def _read_calls(ref: str, calls: object, usage: Usage) -> tuple[ToolCall, ...]:
 
 
 def _read_call(item: Any, index: int) -> ToolCall:
-    function = _get_field(item, "function")
-    arguments = _get_field(function, "arguments")
+    function = field_of(item, "function")
+    arguments = field_of(function, "arguments")
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments)
-    name = _get_field(function, "name")
+    name = field_of(function, "name")
     if not isinstance(name, str) or not isinstance(arguments, str | None):
         raise TypeError
-    mark = _get_field(item, "id")
+    mark = field_of(item, "id")
     mark = safe_text(mark)[:200] if isinstance(mark, str) and mark else f"call_{index}"
     return ToolCall(id=mark, name=safe_text(name), arguments=safe_text(arguments or "{}"))
 

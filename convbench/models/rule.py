@@ -46,10 +46,6 @@ class RuleModel(Model):
         """Return a new model with the same rule, bound to the example of one conversation."""
         return RuleModel(self.ref, rule=self._rule, example=example, media=self._media)
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: a rule costs nothing."""
-        return 0.0
-
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
@@ -71,9 +67,6 @@ class RuleModel(Model):
             line = f"{self.ref}: {type(error).__name__}: {error}"
             raise FatalModelError(line, stops_run=False) from error
         return Completion(_as_content(self.ref, answer), finish_reason="rule", cost_usd=0.0)
-
-    async def aclose(self) -> None:
-        """Do nothing: there is nothing to release."""
 
 
 def _takes_media(rule: Rule) -> bool:

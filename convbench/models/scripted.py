@@ -47,10 +47,6 @@ class ScriptedModel(Model):
         answer it may use."""
         return type(self)(example)
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: a scripted model costs nothing."""
-        return 0.0
-
     def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
         """Return the complete reply, not cut. This class raises NotImplementedError."""
         raise NotImplementedError
@@ -70,9 +66,6 @@ class ScriptedModel(Model):
         prompt = sum(len(text_of(m["content"]).split()) for m in messages)
         tokens = min(len(words), sampling.max_tokens)
         return Completion(text, finish, prompt, tokens, 0.0, self.ref)
-
-    async def aclose(self) -> None:
-        """Do nothing: there is nothing to release."""
 
 
 class EchoModel(ScriptedModel):

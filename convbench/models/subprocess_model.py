@@ -86,10 +86,6 @@ class SubprocessModel(Model):
         installed."""
         self._local_model.check()
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: it runs on this machine."""
-        return 0.0
-
     async def start(self) -> None:
         """Start the process and load the weights, unless it runs; wait until it is ready.
 

@@ -89,10 +89,6 @@ class ToolsModel(Model):
                         "this run began; start a new run"
                     )
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: tools cost nothing."""
-        return 0.0
-
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:

@@ -80,10 +80,6 @@ class VLLMModel(Model):
         means it is not."""
         return self._parameters.structured
 
-    def price(self, prompt: int, reply: int) -> float:
-        """Return 0: it runs on this machine."""
-        return 0.0
-
     async def start(self) -> None:
         """Start the server and wait, at most an hour, until it is healthy; do nothing if it runs.
 

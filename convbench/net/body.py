@@ -146,7 +146,7 @@ class BoundedBody:
 
         Raises BadBody if the body is not such a `deflate`."""
         if self._named != "deflate" or self._content or self._wbits < 0:
-            raise BadBody(f"the reply is no valid {self._named}") from None
+            raise BadBody(f"the reply is not valid {self._named}") from None
         self._wbits = -15
         self._inflate = zlib.decompressobj(self._wbits)
         return data

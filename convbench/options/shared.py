@@ -228,7 +228,7 @@ class CallOptions:
     concurrency: Annotated[
         int | None,
         Opt(
-            "Most calls in flight (32); lowered when a provider refuses that many.",
+            "Maximum number of calls in flight (32); lowered when a provider refuses that many.",
             least=1,
             most=MOST_CALLS,
             panel=MODELS,
@@ -431,7 +431,7 @@ class RunSettings:
         ),
     ] = None
     max_tokens: Annotated[
-        int | None, Opt("Most tokens of one reply (512).", least=1, most=10_000_000)
+        int | None, Opt("Maximum number of tokens of a reply (512).", least=1, most=10_000_000)
     ] = None
     top_p: Annotated[
         float | None,

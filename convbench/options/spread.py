@@ -60,7 +60,7 @@ class ShardOptions:
     rate: Annotated[
         float | None,
         Opt(
-            "Most calls a second to one endpoint, of all shards together.",
+            "Maximum calls a second to one endpoint, over all shards.",
             metavar="N",
             least=0.001,
             most=MOST_RATE,

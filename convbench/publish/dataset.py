@@ -234,7 +234,9 @@ def _copy_records(run: Run, folder: Path, without: frozenset[str]) -> None:
                     file.write(_redact_failure(line).removesuffix(b"\n"))
     for name in sorted(_picture_files(run, without)):
         if (run.media_folder / name).is_symlink() or not (run.media_folder / name).is_file():
-            raise RunError(f"{run.media_folder / name}: found no such image; expected a plain file")
+            raise RunError(
+                f"{run.media_folder / name}: found no such image; expected a regular file"
+            )
         (folder / "media").mkdir(exist_ok=True)
         shutil.copyfile(run.media_folder / name, folder / "media" / name)
 

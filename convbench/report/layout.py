@@ -25,6 +25,7 @@ from convbench.report.tables import (
     matrix_tables,
     meeting_table,
     panel_tables,
+    prompt_table,
     reference_table,
     review_table,
     rounds_table,
@@ -136,10 +137,12 @@ def _comparison_parts(
         groups.setdefault((section.task, section.mode, section.regime), []).append(section)
     for (task, mode, _), group in groups.items():
         for name in dict.fromkeys(name for member in group for name in judges_of(member, judge)):
-            table = kind_table(group, name, group[0].error_kind(kind))
-            if table is not None:
+            kinds = kind_table(group, name, group[0].error_kind(kind))
+            tables = [table for table in (prompt_table(group, name), kinds) if table is not None]
+            if tables:
                 title = f"{task} · {mode}" + (f", judge {name}" if name else "")
-                yield ReportPart(title=title, tables=(_with_regime(table, group[0]),))
+                named = tuple(_with_regime(table, group[0]) for table in tables)
+                yield ReportPart(title=title, tables=named)
 
 
 def judges_of(section: Section, judge: str | None) -> list[str | None]:

@@ -199,6 +199,11 @@ class Policy:
     """The policies this one was pooled from."""
 
     @property
+    def is_other_model(self) -> bool:
+        """Return whether it is a model that was evaluated beside Base without being trained."""
+        return self.run.manifest.kind == "eval" and not self.is_base and not self.recipe
+
+    @property
     def model(self) -> str:
         """Return the model of the policy's speaker in its run; `imported` if the run does not name
         one."""

@@ -188,6 +188,8 @@ class ReferenceTable:
 
 
 LARGE = "Llama-3.1-70B-Instruct"
+WRITER = re.compile(r"gpt-4\.1(-\d.*)?")
+"""Pattern of the names of the model that wrote SEAL's "GPT-4.1 data"."""
 RIVAL = "GPT-4o"
 """The model that the published win rates are against."""
 
@@ -241,6 +243,11 @@ def known_model(model: str) -> str | None:
     return next((known for known, form in MODELS.items() if form.fullmatch(name)), None)
 
 
+def is_data_writer(model: str) -> bool:
+    """Return True if a model is the one that wrote SEAL's data of another model."""
+    return WRITER.fullmatch(model.rpartition("/")[2].lower()) is not None
+
+
 KINDS = {
     "self-edit-implications-long": "SEAL long",
     "self-edit-implications-very-long": "SEAL very-long",
@@ -273,6 +280,16 @@ def self_edit_table(protocol: str = "self-edit") -> ReferenceTable:
             "seal.csv", KINDS.get(protocol, "SEAL knowledge incorporation"), "setting", keys
         ),
     )
+
+
+def printed_rounds(protocol: str) -> tuple[float, ...]:
+    """Return SEAL's printed accuracies with this kind of self-edits, for a single passage: of
+    untrained edits, then after each round. Empty if it printed none."""
+    if protocol != "self-edit" and protocol not in KINDS:
+        return ()
+    methods = self_edit_table(protocol).methods
+    names = ("Passage + untrained self-edits", "SEAL round 1", "SEAL round 2")
+    return tuple(value for name in names if (value := methods[name][0]) is not None)
 
 
 def few_shot_table() -> ReferenceTable:

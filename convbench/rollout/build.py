@@ -221,7 +221,7 @@ def build_missing(
     a run in shards or one that is locked, and the errors of opening its models.
     """
     if is_sharded(run.path):
-        raise RunError(f"{run.path}: its records lie in shards; resume with convbench build")
+        raise RunError(f"{run.path}: the run is split into shards; resume it with convbench build")
     with run.lock():
         return run_in_loop(lambda: build_missing_in_loop(run, options, label, planned))
 

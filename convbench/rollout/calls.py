@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,7 @@ from convbench.engine.batch_record import open_batches
 from convbench.engine.reply_cache import ReplyCache
 from convbench.engine.wire_file import NAME as WIRE
 from convbench.engine.wire_file import WireFile
-from convbench.errors import BudgetError, RunError
+from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.consent import is_known, printable_line, remember_address, require_consent
 from convbench.models.devices import Placement, placement_of
@@ -157,35 +157,31 @@ async def open_caller(
     """
     journal = Journal(run.calls_file)
     status = Status()
-    caller = Caller(
-        journal,
-        ledger_of(run, options, journal),
-        RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
-        status,
-    )
-    caller.pace = options.pace
-    if options.cache is not None:
-        caller.cache = ReplyCache(options.cache)
-    if options.keep_wire:
-        caller.wire = WireFile(run.path / WIRE)
-    waits = options.batch or bool(open_batches(run.path))
-    if waits and any(model.batches is not None for model in models):
-        caller.use_batches(options.batch_wait, collect_only=not options.batch)
-    try:
+    async with AsyncExitStack() as stack:
+        stack.callback(journal.close)
+        caller = Caller(
+            journal,
+            ledger_of(run, options, journal),
+            RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
+            status,
+        )
+        caller.pace = options.pace
+        if options.cache is not None:
+            caller.cache = ReplyCache(options.cache)
+            stack.callback(caller.cache.close)
+        if options.keep_wire:
+            caller.wire = WireFile(run.path / WIRE)
+            stack.callback(caller.wire.close)
+        waits = options.batch or bool(open_batches(run.path))
+        if waits and any(model.batches is not None for model in models):
+            queue = caller.use_batches(options.batch_wait, collect_only=not options.batch)
+            stack.push_async_callback(queue.aclose)
         with Progress(status, label, quiet=options.quiet) as shown:
             yield caller
             if caller.batch_queue is not None and (line := caller.batch_queue.summary_line()):
                 shown.print_line(line)
             if caller.wire is not None and (left := caller.wire.left_out):
                 shown.print_line(f"{WIRE} is full: {left:,} requests were not stored")
-    finally:
-        if caller.batch_queue is not None:
-            await caller.batch_queue.aclose()
-        if caller.cache is not None:
-            caller.cache.close()
-        if caller.wire is not None:
-            caller.wire.close()
-        journal.close()
 
 
 @asynccontextmanager
@@ -198,7 +194,7 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
     """
     opened: dict[str, Model] = {}
     cast: dict[str, Model] = {}
-    try:
+    async with AsyncExitStack() as stack:
         for name, member in run.manifest.cast.items():
             if member.model == SCRIPT:
                 continue
@@ -210,11 +206,9 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
                 opened[key] = open_for(
                     run, member.model, base, options, short=member.short, member=member, role=role
                 )
+                stack.push_async_callback(opened[key].aclose)
             cast[name] = opened[key]
         yield cast
-    finally:
-        for model in opened.values():
-            await model.aclose()
 
 
 def check_cast(run: Run, options: CallOptions) -> bool:
@@ -239,11 +233,7 @@ def check_affordable(model: Model, options: CallOptions) -> None:
     """Raise BudgetError if there is a budget in dollars and the model's price is unknown,
     ModelError or MissingDependency if the model cannot be called; nothing is sent."""
     model.check()
-    if options.budget is not None and not model.priced:
-        raise BudgetError(
-            f"--budget {options.budget:g}: the price of {model.ref} is unknown; limit tokens "
-            "instead, e.g. --budget-tokens 2000000"
-        )
+    Budget(options.budget).check_price(model)
 
 
 def typed_address(recorded: str | None, options: CallOptions) -> str | None:

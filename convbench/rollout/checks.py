@@ -8,10 +8,10 @@ they miss some lapses and raise few false alarms.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from convbench.answers.final import final_answer
 from convbench.answers.tags import TAG, opens_thinking
+from convbench.rollout.fidelity import drop_repeats, spoken_turns
 from convbench.rollout.giveaways import gives_answer_away, gives_away_disguised
 from convbench.rollout.talk import DialogueState, after_student, after_teacher, resolve_references
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
@@ -51,11 +51,11 @@ def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
     """
     limits = {step.id: step.words for step in protocol.all_steps() if step.words is not None}
     flags = []
-    for turn in _spoken_turns(conversation):
+    for turn in spoken_turns(conversation):
         text = TAG.sub(" ", text_of(turn.content))
         if turn.step in limits and len(text.split()) > limits[turn.step]:
             flags.append(f"{turn.speaker}:words")
-    return _drop_repeats(flags)
+    return drop_repeats(flags)
 
 
 def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
@@ -67,7 +67,7 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     """
     flags = []
     talk = DialogueState()
-    for turn in _spoken_turns(conversation):
+    for turn in spoken_turns(conversation):
         text = heard_text(protocol, turn)
         if turn.speaker == protocol.policy:
             talk = after_student(talk, text, example)
@@ -77,7 +77,7 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
         stated = gives_answer_away(words, example, asked_about=talk.asked_about)
         if talk.gives_away or stated or gives_away_disguised(text, example):
             flags.append(f"{turn.speaker}:leak")
-    return _drop_repeats(flags)
+    return drop_repeats(flags)
 
 
 def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
@@ -86,7 +86,7 @@ def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
     A question after an answer ("Shall I go on?") is no lapse. Scripted turns are not checked.
     """
-    return _drop_repeats(
+    return drop_repeats(
         [
             f"{turn.speaker}:asks"
             for turn in _other_turns(conversation, protocol)
@@ -101,7 +101,7 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     That is: it calls itself a student, gives "my answer", writes the other's lines, or thinks in
     the tags that only the policy is asked for. Scripted turns are not checked.
     """
-    return _drop_repeats(
+    return drop_repeats(
         [
             f"{turn.speaker}:role"
             for turn in _other_turns(conversation, protocol)
@@ -127,7 +127,7 @@ def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec
             flags.append(f"{turn.speaker}:answers")
         elif not _ASKS.search(text):
             flags.append(f"{turn.speaker}:no-question")
-    return _drop_repeats(flags)
+    return drop_repeats(flags)
 
 
 def only_asks(text: str) -> bool:
@@ -146,15 +146,6 @@ def only_asks(text: str) -> bool:
     return bool(questions) and not stated
 
 
-def _spoken_turns(conversation: Conversation) -> Iterator[Turn]:
-    """Yield the turns that a model spoke."""
-    return (turn for turn in conversation.turns if turn.finish_reason != "scripted")
-
-
 def _other_turns(conversation: Conversation, protocol: ProtocolSpec) -> list[Turn]:
     """Return the spoken turns of all but the policy."""
-    return [turn for turn in _spoken_turns(conversation) if turn.speaker != protocol.policy]
-
-
-def _drop_repeats(flags: list[str]) -> list[str]:
-    return list(dict.fromkeys(flags))
+    return [turn for turn in spoken_turns(conversation) if turn.speaker != protocol.policy]

@@ -92,14 +92,14 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
         taken = turn.speaker != protocol.policy and any(mark in text for mark in marks)
         if taken or OTHERS_LINE.search(text):
             flags.append(f"{turn.speaker}:role")
-    return _drop_repeats(flags)
+    return drop_repeats(flags)
 
 
 def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
     """Return `SPEAKER:early` for each speaker but the policy with an empty turn or one that begins
     with a farewell; each once. Scripted turns are not checked."""
     others = (t for t in spoken_turns(conversation) if t.speaker != protocol.policy)
-    return _drop_repeats(
+    return drop_repeats(
         f"{turn.speaker}:early"
         for turn in others
         if not heard_text(protocol, turn).strip() or FAREWELL.search(heard_text(protocol, turn))
@@ -121,7 +121,7 @@ def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec
         if len(turn_tokens) > 3 and any(_is_repetition(turn_tokens, other) for other in earlier):
             flags.append(f"{turn.speaker}:repeats")
         earlier.append(turn_tokens)
-    return _drop_repeats(flags)
+    return drop_repeats(flags)
 
 
 def tokenize(text: str) -> list[str]:
@@ -183,5 +183,6 @@ def spoken_turns(conversation: Conversation, speaker: str | None = None) -> Iter
             yield turn
 
 
-def _drop_repeats(flags: Iterable[str]) -> list[str]:
+def drop_repeats(flags: Iterable[str]) -> list[str]:
+    """Return the flags without repetitions, in the order of their first occurrence."""
     return list(dict.fromkeys(flags))

@@ -430,8 +430,8 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
             f"; and {len(changes) - 6} more" if len(changes) > 6 else ""
         )
         raise RunError(
-            f"this run has other specs: {shown}. To resume it, use `convbench build --run DIR` "
-            "without other options, or start a new run"
+            f"the options do not match this run: {shown}. To resume it, use "
+            "`convbench build --run DIR` without other options, or start a new run"
         )
 
 

@@ -146,7 +146,7 @@ def plan_branches(
     manifest: RunManifest,
     parents: Iterable[Conversation],
     *,
-    per_turn: int = 1,
+    per_turn: int,
     on_disk: AttemptLookup,
 ) -> Iterator[Rollout]:
     """Yield `per_turn` jobs for each policy turn of each parent; a job plays the parent again from

@@ -496,8 +496,9 @@ def _unsupported_reason(outcome: CallOutcome) -> str | None:
         return f"needs the module {outcome.missing!r}, which the sandbox lacks"
     if outcome.ended == "value":
         if outcome.value is None:
-            return "gives None"
-        return None if outputs_equal(outcome.value, outcome.value) else "gives what equals nothing"
+            return "returns None"
+        same = outputs_equal(outcome.value, outcome.value)
+        return None if same else "returns a value that is not equal to itself"
     if outcome.ended == "raised" and outcome.error not in _BROKEN:
         return None
     return outcome.why

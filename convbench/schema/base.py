@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from convbench.described import DescribedModel
 from convbench.printable import STEERS
-
-Mode = Literal["thinking", "standard"]
-"""Whether the policy is told to reason inside `<thinking>` tags."""
+from convbench.words import Mode as Mode
 
 Text = str | dict[Mode, str]
 """A Jinja template, or one for each mode."""
@@ -54,6 +52,20 @@ Dollars = Annotated[float, Field(ge=0)]
 LARGEST_SCORE = 1e100
 """Largest score or reward, so that sums and squares stay finite."""
 Score = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE)]
+
+
+def json_levels(value: Any) -> Iterator[list[Any]]:
+    """Yield the values of a JSON value level by level: first the value itself, then the values in
+    it, and so on; not recursive."""
+    level = [value]
+    while level:
+        yield level
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
 
 
 class FrozenModel(DescribedModel):

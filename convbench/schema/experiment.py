@@ -118,10 +118,14 @@ class ExperimentSpec(FrozenModel):
     teacher: str | None = None
     """Model of the other speaker, if a protocol needs one."""
     judges: tuple[str, ...] = Field(min_length=1)
-    """Judges; the first one's reward trains."""
+    """Judges; the first one's reward trains. The others score the test split alone, unless a
+    recipe's `data.judge` names them."""
     learners: tuple[str, ...] = ()
     """Recipes; `base` is the untrained policy. `NAME:LABEL` is a recipe once more, e.g. at another
     rate: `recipe_sets` has its settings under that name, laid over those of the recipe."""
+    policies: tuple[str, ...] = ()
+    """Models that are not trained, by any name that `build` takes for a model: each answers the
+    cells' test questions in the policy's place, judged alike, and has a row beside the learners."""
     after: dict[str, str | None] = Field(default_factory=dict)
     """Learners that start from another learner's checkpoint in place of the policy's weights, e.g.
     `{"swift:warm": refit}`: both must be in `learners`, the other one first; with sizes it is the
@@ -158,6 +162,14 @@ class ExperimentSpec(FrozenModel):
     reference: str | None = None
     """What it reproduces."""
 
+    @field_validator("policies")
+    @classmethod
+    def _check_policies(cls, policies: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name in policies if policies.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"found {twice} twice; expected each model once")
+        return policies
+
     @field_validator("pooled")
     @classmethod
     def _check_pooled(cls, pooled: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -184,6 +196,14 @@ class ExperimentSpec(FrozenModel):
                     f"learners: {', '.join(before) or 'there is none'}"
                 )
         return self
+
+    def scored_split(self, judge: str) -> str | None:
+        """Return the split of a log that a judge scores: `test`, which tables show, for one whose
+        scores train nothing; None, all of it, for the first one and those of `data.judge`."""
+        of_some = [each.recipe_sets for each in (*self.per_task.values(), *self.per_cell)]
+        all_sets = [sets for each in (self.recipe_sets, *of_some) for sets in each.values()]
+        named = {sets.get("data.judge") for sets in all_sets}
+        return None if judge == self.judges[0] or judge in named else "test"
 
     def start_of(self, learner: str) -> tuple[str, ...]:
         """Return the learners that are trained before this one starts (`after`), nearest first;

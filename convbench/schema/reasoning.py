@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from convbench.schema.base import Count, FrozenModel, canonical_json
+from convbench.schema.base import Count, FrozenModel, canonical_json, json_levels
 from convbench.words import Effort as Effort
 
 Replay = Literal["never", "last", "always", "signed"]
@@ -114,14 +114,13 @@ def check_extra_body(body: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"chat_template_kwargs: found {type(kwargs).__name__}; expected names and values"
         )
-    size, level, depth = len(canonical_json(body).encode()), [body], 0
+    size = len(canonical_json(body).encode())
     if size > BODY_BYTES:
         raise ValueError(f"found {size:,} bytes; expected at most {BODY_BYTES:,}")
     taken = sorted(RESERVED_FIELDS & body.keys())
     if taken:
         raise ValueError(f"found {taken[0]}, which another setting fills; remove it")
-    while level:
-        depth += 1
+    for depth, level in enumerate(json_levels(body), 1):
         if depth > BODY_DEPTH:
             raise ValueError(f"found more than {BODY_DEPTH} levels; expected fewer")
         keys = [str(key) for value in level if isinstance(value, dict) for key in value]
@@ -131,14 +130,7 @@ def check_extra_body(body: dict[str, Any]) -> dict[str, Any]:
                 f"found {secret[:60]!r}; keys come from the environment and addresses from "
                 "--api-base, never from a request's fields"
             )
-        level = [item for value in level for item in _child_values(value)]
     return body
-
-
-def _child_values(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 ExtraBody = Annotated[dict[str, Any], AfterValidator(check_extra_body)]

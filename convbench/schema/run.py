@@ -13,7 +13,7 @@ from convbench.schema.chat import Sampling
 from convbench.schema.protocol import AnswerReading, Framing, ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.schema.task import Split, TaskSpec
-from convbench.words import ErrorKind, Regime
+from convbench.words import ErrorKind, Regime, SplitChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class RunManifest(FrozenModel):
     """Seed of sampling, splits and conversations."""
     regime: Regime = "clean"
     """The rules of its tables."""
-    split: Literal["train", "validation", "test", "all"] = "all"
+    split: SplitChoice = "all"
     """Which split was built."""
     cast: dict[str, ModelConfig]
     """Model configuration of each speaker."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from convbench.schema.base import FrozenModel, Label, Name, PythonRef, Text, get_field
+from convbench.words import Split as Split
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+SPLITS: tuple[Split, ...] = get_args(Split)
+"""From the split that is trained on to the one held out most."""
 
 
 class Choice(FrozenModel):
@@ -126,7 +127,7 @@ class Sample(FrozenModel):
     validation: float = Field(default=0.0, ge=0, le=1)
     """Share that goes to validation; the rest is test."""
 
-    each: dict[Literal["train", "validation", "test"], Annotated[int, Field(ge=1)]] = Field(
+    each: dict[Split, Annotated[int, Field(ge=1)]] = Field(
         default_factory=dict, exclude_if=lambda each: not each
     )
     """Most conversations of a question in a split; a split that is not named has the run's

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from convbench.schema.base import Count, Dollars, FrozenModel, PythonRef, canonical_json
+from convbench.schema.base import (
+    Count,
+    Dollars,
+    FrozenModel,
+    PythonRef,
+    canonical_json,
+    json_levels,
+)
 from convbench.schema.reasoning import Reasoning
 
 MOST_CALLS = 64
@@ -34,25 +40,14 @@ REFUSED_KEYS = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "pattern", "p
 """Keys of a schema that refer elsewhere, or whose check runs a program."""
 
 
-def _iter_keys(value: Any) -> Iterator[str]:
-    """Yield all keys of a value in JSON."""
-    level = [value]
-    while level:
-        yield from (key for entry in level if isinstance(entry, dict) for key in entry)
-        level = [
-            inner
-            for entry in level
-            if isinstance(entry, dict | list)
-            for inner in (entry.values() if isinstance(entry, dict) else entry)
-        ]
-
-
 def _check_schema(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         raise ValueError("expected a JSON schema of type object, with properties")
-    for key in _iter_keys(schema):
-        if key in REFUSED_KEYS:
-            raise ValueError(f"found {key}, which is not supported; write the schema without it")
+    for level in json_levels(schema):
+        for key in (key for value in level if isinstance(value, dict) for key in value):
+            if key in REFUSED_KEYS:
+                line = f"found {key}, which is not supported; write the schema without it"
+                raise ValueError(line)
     size = len(canonical_json(schema).encode())
     if size > SCHEMA_BYTES:
         raise ValueError(f"found {size:,} bytes; expected at most {SCHEMA_BYTES:,}")

@@ -1,4 +1,4 @@
 """Statistics: means with clustered errors, paired differences, agreement between judges, duels.
 
-May use the schema and nothing else of convbench.
+May use the schema and `words`, and nothing else of convbench.
 """

@@ -172,7 +172,7 @@ def spearman(first: Numbers, second: Numbers) -> float | None:
     Return None for fewer than two pairs, or if one side is constant. Raise ValueError for lists of
     different length.
     """
-    return pearson(_mean_ranks(first), _mean_ranks(second))
+    return pearson(mean_ranks(first), mean_ranks(second))
 
 
 def pearson(first: Numbers, second: Numbers) -> float | None:
@@ -191,7 +191,7 @@ def pearson(first: Numbers, second: Numbers) -> float | None:
     return along / math.sqrt(spread_a * spread_b) if spread_a and spread_b else None
 
 
-def _mean_ranks(values: Numbers) -> Numbers:
+def mean_ranks(values: Numbers) -> Numbers:
     """Return the rank of each value from 0, ties at their mean rank."""
     if len(values) >= FEW:
         return _mean_ranks_of_many(values)

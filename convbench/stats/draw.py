@@ -17,6 +17,7 @@ import math
 import random
 from collections.abc import Sequence
 
+from convbench.stats.agreement import mean_ranks
 from convbench.words import DrawBy
 
 EVEN = 0.2
@@ -87,7 +88,7 @@ def sampling_sizes(
         return [0.5 + rank for rank in _unit_ranks(scores)]
     if by == "optimal":
         if apart is None:
-            raise ValueError("an optimal draw needs how far people are from the judge")
+            raise ValueError("found no apart; expected the distances of people from the judge")
         mean = math.fsum(apart) / len(apart) or 1.0
         return [(1 - EVEN) * distance / mean + EVEN for distance in apart]
     return [1.0] * len(scores)
@@ -138,10 +139,5 @@ def _stratum_index(edges: Sequence[float], score: float) -> int:
 
 def _unit_ranks(values: Sequence[float]) -> list[float]:
     """Return each value's rank from 0 to 1; ties share their mean."""
-    order = sorted(values)
-    places: dict[float, list[int]] = {}
-    for index, value in enumerate(order):
-        places.setdefault(value, []).append(index)
     most = max(1, len(values) - 1)
-    mean = {value: math.fsum(at) / len(at) / most for value, at in places.items()}
-    return [mean[value] for value in values]
+    return [rank / most for rank in mean_ranks(values)]

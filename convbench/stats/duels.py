@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from convbench.stats.means import LEVEL, Estimate, estimate_mean, t_critical
@@ -107,29 +107,8 @@ SHARES = tuple(2.0**-k * 0.98 for k in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 
 EVEN = 0.5
 STEPS = 40
 """Bisection steps for an end of the interval."""
-
-
-@dataclass
-class BettingProcess:
-    """Log capital of bets for and against one mean, updated group by group."""
-
-    mean: float = EVEN
-    _above: list[float] = field(default_factory=lambda: [0.0] * len(SHARES))
-    _below: list[float] = field(default_factory=lambda: [0.0] * len(SHARES))
-    above: float = 0.0
-    """Largest log capital so far of the bets on values above the mean."""
-    below: float = 0.0
-    """Largest log capital so far of the bets on values below the mean."""
-
-    def add_value(self, value: float) -> None:
-        """Update both capitals with one value. Raises ValueError outside 0 to 1."""
-        if not 0 <= value <= 1:
-            raise ValueError(f"found {value}; expected a value from 0 to 1")
-        for k, share in enumerate(SHARES):
-            self._above[k] += _log_return(share, value, self.mean)
-            self._below[k] += _log_return(share, 1 - value, 1 - self.mean)
-        self.above = max(self.above, _log_mean(self._above))
-        self.below = max(self.below, _log_mean(self._below))
+LOG_THRESHOLD = math.log(2 / (1 - LEVEL))
+"""Log capital at which a side wins its bet: the natural log of 2 / alpha."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,62 +127,25 @@ class Decision:
         return 1 if self.low > EVEN else -1 if self.high < EVEN else 0
 
 
-def log_threshold(level: float = LEVEL) -> float:
-    """Return the natural log of 2 / alpha, alpha = 1 - level: the log capital at which a side wins
-    its bet."""
-    return math.log(2 / (1 - level))
-
-
-def anytime_decision(values: Iterable[float], level: float = LEVEL) -> Decision | None:
+def anytime_decision(values: Iterable[float]) -> Decision | None:
     """Return the mean of groups' values (0 to 1, in the order of observation) with its
     anytime-valid interval; None without values."""
     seen = list(values)
     if not seen:
         return None
     mean = math.fsum(seen) / len(seen)
-    low = _interval_end(seen, 0.0, mean, log_threshold(level), above=True)
-    high = _interval_end(seen, 1.0, mean, log_threshold(level), above=False)
+    low = _interval_end(seen, 0.0, mean, above=True)
+    high = _interval_end(seen, 1.0, mean, above=False)
     return Decision(len(seen), mean, low, high)
 
 
-def stopping_point(values: Iterable[float], level: float = LEVEL) -> tuple[int, int]:
-    """Return (number of groups after which one half is first ruled out, side).
-
-    The side is 1 if the values are above one half, -1 if below. If one half is never ruled out,
-    return (number of all groups, 0). Raise ValueError for a value outside 0 to 1.
-    """
-    play, count = BettingProcess(), 0
-    for count, value in enumerate(values, 1):
-        play.add_value(value)
-        if max(play.above, play.below) >= log_threshold(level):
-            return count, 1 if play.above > play.below else -1
-    return count, 0
-
-
-def _log_return(share: float, value: float, mean: float) -> float:
-    """Return the log return of one bet; infinite for a value above a mean of 0."""
-    if mean <= 0:
-        return math.inf if value > 0 else 0.0
-    return math.log1p(share * (value / mean - 1))
-
-
-def _log_mean(logs: list[float]) -> float:
-    """Return the log of the mean capital of the bets."""
-    most = max(logs)
-    if math.isinf(most):
-        return most
-    return most + math.log(sum(math.exp(capital - most) for capital in logs) / len(logs))
-
-
-def _interval_end(
-    seen: list[float], out: float, inside: float, threshold: float, *, above: bool
-) -> float:
+def _interval_end(seen: list[float], out: float, inside: float, *, above: bool) -> float:
     """Return the end of the interval between `out`, the end of the range, and `inside`, the mean,
     by bisection."""
     low, high = out, inside
     for _ in range(STEPS):
         middle = (low + high) / 2
-        if _largest_capital(seen, middle, above=above) >= threshold:
+        if _largest_capital(seen, middle, above=above) >= LOG_THRESHOLD:
             low = middle
         else:
             high = middle
@@ -273,7 +215,6 @@ def rank_policies(
     length: bool = False,
     seed: int = 0,
     times: int = TIMES,
-    level: float = LEVEL,
 ) -> Ranking | None:
     """Return the strengths of `policies` policies in log odds against the first of them.
 
@@ -294,7 +235,7 @@ def rank_policies(
     drawn = _bootstrap_strengths(
         design, value, cluster, groups, strengths, np.random.default_rng(seed), times
     )
-    bounds = _joint_bounds(strengths, drawn, times, groups, policies - 1, level)
+    bounds = _joint_bounds(strengths, drawn, times, groups, policies - 1)
     # (2 - 1) / (2 + 1) is the covariate of an answer twice as long as the other.
     third = [None if x is None else x / 3 for x in bounds[-1]] if length else None
     return Ranking(
@@ -306,11 +247,6 @@ def rank_policies(
         groups,
         len(rounds),
     )
-
-
-def win_probability(strength: float) -> float:
-    """Return the probability that a policy of this strength beats the first policy."""
-    return 1 / (1 + math.exp(-strength))
 
 
 def _design_matrix(
@@ -372,7 +308,7 @@ def _bootstrap_strengths(
 
 
 def _joint_bounds(
-    strengths: Array, drawn: list[Array], times: int, groups: int, together: int, level: float
+    strengths: Array, drawn: list[Array], times: int, groups: int, together: int
 ) -> list[tuple[float, float | None, float | None]]:
     """Return (value, low, high) of each number: the first `together` intervals are simultaneous,
     the others pointwise."""
@@ -384,11 +320,11 @@ def _joint_bounds(
     error = np.sqrt((apart**2).mean(axis=0) * groups / (groups - 1))
     if not (error > 0).all():
         return [(float(x), None, None) for x in strengths]
-    wider = t_critical(groups - 1, level) / t_critical(10**6, level)
+    wider = t_critical(groups - 1, LEVEL) / t_critical(10**6, LEVEL)
     largest = (np.abs(apart[:, :together]) / error[:together]).max(axis=1)
-    joint = float(np.quantile(largest, level, method="higher")) * wider
+    joint = float(np.quantile(largest, LEVEL, method="higher")) * wider
     margins = [
-        joint if k < together else t_critical(groups - 1, level) for k in range(len(strengths))
+        joint if k < together else t_critical(groups - 1, LEVEL) for k in range(len(strengths))
     ]
     return [
         (float(x), float(x - m * e), float(x + m * e))

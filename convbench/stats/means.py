@@ -17,18 +17,20 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
+
+from convbench.words import ErrorKind as ErrorKind
 
 TINY = 1e-300
 
 
 def t_two_sided(t: float, df: float) -> float:
-    """Return P(|T| >= |t|) for Student's t with `df` degrees of freedom; 0 for an infinite or NaN
-    t.
+    """Return P(|T| >= |t|) for Student's t with `df` degrees of freedom; 0 for an infinite t
+    and 1 for NaN.
 
     It is I_x(df/2, 1/2) at x = df / (df + t^2), the regularised incomplete beta function.
     """
-    return beta_inc(df / 2, 0.5, df / (df + t * t)) if math.isfinite(t) else 0.0
+    return 1.0 if math.isnan(t) else beta_inc(df / 2, 0.5, df / (df + t * t))
 
 
 @lru_cache(1024)
@@ -85,7 +87,6 @@ def sign_test(first: int, second: int) -> float:
 
 FEW = 4096
 """Fewer numbers than this are added up or ranked without loading numpy."""
-ErrorKind = Literal["clustered", "naive"]
 LEVEL = 0.95
 """Level of all intervals."""
 
@@ -157,7 +158,7 @@ def estimate_mean(
         error = math.sqrt(math.fsum((value - mean) ** 2 for value in values)) / n
     else:
         return estimate_of_groups(mean, n, groups, squares)
-    return Estimate(mean, _zero_if_rounding(error, mean), n, groups, df)
+    return Estimate(mean, zero_if_rounding(error, mean), n, groups, df)
 
 
 def estimate_of_groups(mean: float, n: int, groups: int, squares: float) -> Estimate:
@@ -170,11 +171,18 @@ def estimate_of_groups(mean: float, n: int, groups: int, squares: float) -> Esti
     if df < 1:
         return Estimate(mean, None, n, groups, df)
     return Estimate(
-        mean, _zero_if_rounding(math.sqrt(groups / df * squares) / n, mean), n, groups, df
+        mean, zero_if_rounding(math.sqrt(groups / df * squares) / n, mean), n, groups, df
     )
 
 
-def _zero_if_rounding(error: float, mean: float) -> float:
+def effective_count(weights: Iterable[float]) -> float:
+    """Return Kish's effective number of values with these weights, (sum w)^2 / sum w^2. Raise
+    ZeroDivisionError if all weights are 0, or without any."""
+    held = list(weights)
+    return math.fsum(held) ** 2 / math.fsum(weight * weight for weight in held)
+
+
+def zero_if_rounding(error: float, mean: float) -> float:
     """Return the error, or 0 if it is only rounding: equal values must have an error of 0."""
     return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
 
@@ -256,21 +264,21 @@ def holm_adjusted(p: Sequence[float | None]) -> list[float | None]:
 def share_interval(estimate: Estimate) -> tuple[float, float] | None:
     """Return the 95% interval of a mean of zeros and ones, on the logit scale, within 0 to 1.
 
-    With an error of 0, or a mean of 0 or 1, return (0, e), or (1 - e, 1) for a mean above one half,
-    with e = t^2 / (groups + t^2). Return None without a standard error.
+    With a mean of 0 return (0, e), with a mean of 1 (1 - e, 1), with e = t^2 / (groups + t^2). With
+    another mean and an error of 0, both ends are the mean. Return None without a standard error.
     """
     if estimate.error is None:
         return None
     p, t = estimate.mean, t_critical(estimate.df, LEVEL)
-    if 0 < p < 1 and estimate.error > 0:
+    if 0 < p < 1:
         odds, margin = math.log(p / (1 - p)), t * estimate.error / (p * (1 - p))
-        return _inverse_logit(odds - margin), _inverse_logit(odds + margin)
+        return inverse_logit(odds - margin), inverse_logit(odds + margin)
     end = t * t / estimate.groups / (1 + t * t / estimate.groups)
     return (1 - end, 1.0) if p > 0.5 else (0.0, end)
 
 
-def _inverse_logit(odds: float) -> float:
-    """Return the probability of these log odds."""
+def inverse_logit(odds: float) -> float:
+    """Return the probability of these log odds, 0 below -700."""
     return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
 
 

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from convbench.stats.means import LEVEL, estimate_mean, t_critical
+from convbench.stats.means import LEVEL, effective_count, estimate_mean, t_critical
 
 LEAST = 30.0
 """Effective questions below which an interval's coverage falls short (docs/results.md)."""
@@ -223,7 +223,7 @@ def measure_overlap(draws: Sequence[LoggedReward]) -> LogOverlap:
     return LogOverlap(
         n,
         len(sums),
-        total**2 / math.fsum(weight * weight for weight in w),
+        effective_count(w),
         _degrees_of_freedom(draws, w) + 1,
         mean.mean,
         off,
@@ -269,22 +269,13 @@ def _weighted_value(rows: Sequence[tuple[str, float, float]]) -> PolicyValue:
     parts = _jackknife_terms(
         _group_sums((group, w * (r - mean) / total) for group, w, r in rows), sums
     )
-    return PolicyValue(mean, _clustered_error(parts), _effective_size(sums) - 1)
+    return PolicyValue(mean, _clustered_error(parts), effective_count(sums.values()) - 1)
 
 
 def _degrees_of_freedom(draws: Sequence[LoggedReward], w: Sequence[float]) -> float:
     """Return the effective number of questions minus 1."""
-    return (
-        _effective_size(_group_sums((d.group, weight) for d, weight in zip(draws, w, strict=True)))
-        - 1
-    )
-
-
-def _effective_size(sums: dict[str, float]) -> float:
-    """Return the effective number of groups of these summed weights (Kish)."""
-    return math.fsum(sums.values()) ** 2 / math.fsum(
-        group_sum * group_sum for group_sum in sums.values()
-    )
+    sums = _group_sums((d.group, weight) for d, weight in zip(draws, w, strict=True))
+    return effective_count(sums.values()) - 1
 
 
 def _group_sums(parts: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from convbench.stats.means import LEVEL, Estimate, estimate_mean, t_critical
+from convbench.stats.means import (
+    LEVEL,
+    Estimate,
+    effective_count,
+    estimate_mean,
+    t_critical,
+    zero_if_rounding,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,8 @@ class Ratio:
     value: float | None
     """None if the lower mean is 0."""
     interval: tuple[float, float] | None
-    """None if it is unbounded: the lower mean does not differ significantly from 0."""
+    """None with fewer than two groups, or if it is unbounded: the lower mean does not differ
+    significantly from 0."""
     n: int
     """Number of values."""
     groups: int
@@ -108,11 +116,6 @@ class CorrectedMean:
             return None
         return self.estimate.n * ((alone / mine) ** 2 - 1)
 
-    @property
-    def has_few_labels(self) -> bool:
-        """Whether there are fewer than 40 labels (FEW), so that the interval is too narrow."""
-        return self.estimate.n < FEW
-
 
 def corrected_mean(units: Iterable[ScoredUnit]) -> CorrectedMean | None:
     """Return the prediction-powered mean; None with fewer than three labelled groups."""
@@ -121,9 +124,6 @@ def corrected_mean(units: Iterable[ScoredUnit]) -> CorrectedMean | None:
         return None
     power = terms.best_power()
     gold = [u for u in terms.units if u.is_labelled]
-    bias = [
-        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight) for u in gold if u.gold is not None
-    ]
     people = [ScoredUnit(u.group, 0.0, u.gold, u.weight) for u in gold]
     raw = estimate_mean((u.group, u.judge) for u in terms.units)
     assert raw is not None
@@ -137,7 +137,7 @@ def corrected_mean(units: Iterable[ScoredUnit]) -> CorrectedMean | None:
         ),
         raw,
         weighted_mean(people),
-        weighted_mean(bias),
+        weighted_mean(_bias_units(gold)),
         power,
     )
 
@@ -190,7 +190,11 @@ def corrected_difference(
         min(first_terms.groups, second_terms.groups),
     )
     return Estimate(
-        mean, _root_or_zero(total, mean), labels, groups, min(first_terms.df, second_terms.df)
+        mean,
+        zero_if_rounding(math.sqrt(total), mean),
+        labels,
+        groups,
+        min(first_terms.df, second_terms.df),
     )
 
 
@@ -236,11 +240,11 @@ class _PolicyTerms:
         weights: dict[str, float] = {}
         for u in gold:
             weights[u.group] = weights.get(u.group, 0.0) + u.weight
-        alike = total**2 / math.fsum(w * w for w in weights.values())
+        effective = effective_count(weights.values())
         above = math.fsum(u.judge for u in units) / len(units)
         shift = above - math.fsum(u.weight * u.judge for u in gold) / total
         names = tuple(dict.fromkeys(u.group for u in units))
-        return cls(units, mean, shift, len(gold), groups, alike, names)
+        return cls(units, mean, shift, len(gold), groups, effective, names)
 
     def linear_terms(self, fitted: int) -> _LinearTerms:
         """Return the linearised terms by group. `fitted` parameters were estimated from the labels,
@@ -274,7 +278,7 @@ class _PolicyTerms:
         """Return the standard error of the mean at this lambda."""
         sums = self.linear_terms(fitted)
         squares = ((sums.fixed[g] + power * sums.slope[g]) ** 2 for g in self.names)
-        return _root_or_zero(math.fsum(squares), self.mean)
+        return zero_if_rounding(math.sqrt(math.fsum(squares)), self.mean)
 
 
 def _least_squares(
@@ -296,12 +300,6 @@ def _least_squares(
     if size <= 1e-9 * aa * bb or not aa or not bb:
         return (0.0, -fb / bb) if bb > 1e-24 else (-fa / aa if aa > 1e-24 else 0.0, 0.0)
     return (-(fa * bb - fb * ab) / size, -(fb * aa - fa * ab) / size)
-
-
-def _root_or_zero(total: float, mean: float) -> float:
-    """Return the square root of a variance, or 0 if it is only rounding."""
-    error = math.sqrt(total)
-    return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
 
 
 Passed = Literal["PASS", "FAIL", "UNKNOWN"]

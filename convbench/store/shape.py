@@ -6,7 +6,7 @@ raises a RunError that names file, line and field, and no other error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from convbench.errors import RunError
 from convbench.regular import open_to_read
+from convbench.schema.base import json_levels
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -83,16 +84,7 @@ def read_text_field(path: Path, name: str) -> str:
 
 def exceeds_depth(value: Any, most: int) -> bool:
     """Return True if a JSON value has more than `most` levels, its own included. Not recursive."""
-    level = [value]
-    for _ in range(most):
-        level = [item for parent in level for item in _children(parent)]
-    return bool(level)
-
-
-def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+    return any(depth == most for depth, _ in enumerate(json_levels(value)))
 
 
 def parse_record(where: str, data: bytes, model: type[Record]) -> Record:

@@ -112,7 +112,7 @@ def begin_attempt(run: Path, index: int) -> ShardAttempt:
         if killed >= MOST_KILLED:
             why = f"shard {index} killed {killed} processes in a row (too little memory?)"
             _note_left(before, why)
-            raise RunError(f"{why}; what they printed lies in {before.parent / 'logs'}")
+            raise RunError(f"{why}; their output is in {before.parent / 'logs'}")
         if _copy_folder(
             before,
             attempt_folder(run, index, number + 1),

@@ -34,10 +34,12 @@ def call_key(conversation: Conversation, turn: int, reply: int | None = None) ->
     """Return the key of the model call behind a turn's reply, or behind its tool round `reply`,
     from 0.
 
-    It is `KEY@TURN`, or `KEY@TURN.N` for a reply after N tool rounds.
+    It is `KEY@TURN`, then `~N` for the N-th redraw, then `.N` for a reply after N tool rounds.
     """
-    number = len(conversation.turns[turn].rounds) if reply is None else reply
-    return f"{conversation.key}@{turn}" + (f".{number}" if number else "")
+    spoken = conversation.turns[turn]
+    number = len(spoken.rounds) if reply is None else reply
+    draw = f"~{spoken.redrawn}" if spoken.redrawn else ""
+    return f"{conversation.key}@{turn}{draw}" + (f".{number}" if number else "")
 
 
 class ProbsFile:
@@ -105,14 +107,22 @@ def replies_of(conversation: Conversation, policy: str) -> Iterator[tuple[str, s
     """Yield (call key, text) of every reply of the policy in order, including those that call
     tools.
 
-    A turn of tool calls alone has no reply of its own.
+    A turn of tool calls alone has no reply of its own, and a scripted turn is none.
     """
     for turn_index, turn in enumerate(conversation.turns):
-        if turn.speaker == policy:
-            for number, tool_round in enumerate(turn.rounds):
-                yield call_key(conversation, turn_index, number), tool_round.content
-            if not turn.calls_alone:
-                yield call_key(conversation, turn_index), text_of(turn.content)
+        if turn.speaker == policy and turn.finish_reason != "scripted":
+            yield from keyed_texts(conversation, turn_index)
+
+
+def keyed_texts(conversation: Conversation, turn: int) -> Iterator[tuple[str, str]]:
+    """Yield (call key, text as the model wrote it) of every reply of a turn: those that called
+    tools, then the last, unless the turn ended with its calls."""
+    spoken = conversation.turns[turn]
+    for number, tool_round in enumerate(spoken.rounds):
+        text = (tool_round.spoken and tool_round.raw) or tool_round.content
+        yield call_key(conversation, turn, number), text
+    if not spoken.calls_alone:
+        yield call_key(conversation, turn), text_of(spoken.content)
 
 
 def _text_hash(text: str) -> bytes:

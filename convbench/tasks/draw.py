@@ -10,21 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
-from convbench.schema.task import Split
+from convbench.schema.task import SPLITS, Split
 from convbench.store.lazy_sequence import LazySequence
 from convbench.store.numbered import NameNumbers
 from convbench.store.spilled import SpilledPieces
 from convbench.tasks.mapping import TaskQuestion
 
-SPLITS: dict[str, Split] = {
+SPLIT_NAMES: dict[str, Split] = {
     "train": "train",
     "validation": "validation",
     "valid": "validation",
     "dev": "validation",
     "test": "test",
 }
-ORDER: tuple[Split, ...] = ("train", "validation", "test")
-"""From the split that is trained on to the one held out most."""
 PART = 4096
 """About how many names are sorted at once."""
 
@@ -53,13 +51,13 @@ def seeded_order(seed: int, purpose: str, numbers: Sequence[int], names: NameNum
 def count_splits(splits: Iterable[Split]) -> dict[Split, int]:
     """Return the number of questions of each split, with all three splits, in their usual order."""
     counts = Counter(splits)
-    return {split: counts[split] for split in ORDER}
+    return {split: counts[split] for split in SPLITS}
 
 
 def format_counts(count: Mapping[Split, int]) -> str:
     """Return counts as a line like `400 train, 100 test`; splits without questions are left out,
     and it is `none` without any."""
-    return ", ".join(f"{count[split]} {split}" for split in ORDER if count.get(split)) or "none"
+    return ", ".join(f"{count[split]} {split}" for split in SPLITS if count.get(split)) or "none"
 
 
 def single_group_warning(examples: Iterable[Example]) -> str | None:
@@ -86,7 +84,7 @@ def single_group_warning(examples: Iterable[Example]) -> str | None:
 def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test") -> None:
     """Raise DataError if the split that is to be evaluated has no question. `all` needs one in any
     split; a split that `count` lacks has 0."""
-    if not any(count.get(name) for name in ORDER if split in ("all", name)):
+    if not any(count.get(name) for name in SPLITS if split in ("all", name)):
         raise DataError(
             f"{what}: found no question of split {split} ({format_counts(count)}); expected some "
             "to evaluate on. Build a run that has some: --set task.sample.train=0.8 with split "
@@ -114,8 +112,8 @@ def split_sizes(task: TaskSpec, total: int, available: Mapping[Split, int]) -> d
     """
     shares: dict[Split, float] = {"train": task.sample.train, "validation": task.sample.validation}
     shares["test"] = max(0.0, 1 - sum(shares.values()))
-    if not all(available.get(split) for split in ORDER):
-        shares = {split: shares[split] if available.get(split) else 0.0 for split in ORDER}
+    if not all(available.get(split) for split in SPLITS):
+        shares = {split: shares[split] if available.get(split) else 0.0 for split in SPLITS}
         share_sum = sum(shares.values()) or 1.0
         shares = {split: share / share_sum for split, share in shares.items()}
     counts: dict[Split, int] = {
@@ -131,8 +129,8 @@ def split_sizes(task: TaskSpec, total: int, available: Mapping[Split, int]) -> d
 def split_by_fraction(
     task: TaskSpec, pool: QuestionPool, chosen: Sequence[int], seed: int
 ) -> bytes:
-    """Return the index in ORDER of each chosen question's split, a byte each, after splitting whole
-    units: test first, then validation; the rest is train.
+    """Return the index in SPLITS of each chosen question's split, a byte each, after splitting
+    whole units: test first, then validation; the rest is train.
 
     A unit is a group with all groups that ask one of its questions. It goes to a split only if it
     fits, so that sizes are exact wherever some unit is small enough.
@@ -141,9 +139,9 @@ def split_by_fraction(
     members = array("i", [0]) * len(unit)
     for number in chosen:
         members[unit[pool.group_of[number]]] += 1
-    targets = split_sizes(task, len(chosen), dict.fromkeys(ORDER, 1))
-    train, validation, test = range(len(ORDER))
-    room, split_of = [targets[split] for split in ORDER], bytearray(len(unit))
+    targets = split_sizes(task, len(chosen), dict.fromkeys(SPLITS, 1))
+    train, validation, test = range(len(SPLITS))
+    room, split_of = [targets[split] for split in SPLITS], bytearray(len(unit))
     heads = array("i", (group for group, count in enumerate(members) if count))
     for head in seeded_order(seed, "split", heads, pool.groups):
         split = next((index for index in (test, validation) if members[head] <= room[index]), train)
@@ -210,7 +208,7 @@ class QuestionPool:
         self.group_of, self.words_of = array("i"), array("i")
         """Numbers of each question's group and of its words."""
         self.split_of = bytearray()
-        """Index in ORDER of each question's own split."""
+        """Index in SPLITS of each question's own split."""
         self.lacks_split = False
         """Whether some row names no split."""
         self.unknown_split: TaskQuestion | None = None
@@ -226,8 +224,8 @@ class QuestionPool:
         return number
 
     def _split_index(self, item: TaskQuestion) -> int:
-        if item.split in SPLITS:
-            return ORDER.index(SPLITS[item.split])
+        if item.split in SPLIT_NAMES:
+            return SPLITS.index(SPLIT_NAMES[item.split])
         self.lacks_split = self.lacks_split or item.split is None
         self.unknown_split = self.unknown_split or item
         return 0
@@ -246,9 +244,9 @@ HELD_OUT_REASON = "also asked in the source's held-out rows"
 
 
 def choose_questions(
-    task: TaskSpec, pool: QuestionPool, seed: int, rejected: Counter[str] | None = None
+    task: TaskSpec, pool: QuestionPool, seed: int, rejected: Counter[str]
 ) -> tuple[Sequence[int], bytes]:
-    """Return (numbers of the drawn questions in the seeded order, index in ORDER of each one's
+    """Return (numbers of the drawn questions in the seeded order, index in SPLITS of each one's
     split, a byte each).
 
     Questions left out because a split held out more asks them too are counted in `rejected`, which
@@ -283,12 +281,12 @@ def source_has_splits(task: TaskSpec, pool: QuestionPool) -> bool:
         raise DataError(
             f"task {task.name}: rows.split: found {pool.unknown_split.split!r} for "
             f"{pool.unknown_split.key!r}; "
-            f"expected one of {sorted(SPLITS)}"
+            f"expected one of {sorted(SPLIT_NAMES)}"
         )
     return how == "rows" or len(set(pool.split_of)) > 1
 
 
-def _without_held_out(pool: QuestionPool, rejected: Counter[str] | None) -> array[int]:
+def _without_held_out(pool: QuestionPool, rejected: Counter[str]) -> array[int]:
     """Return the questions that the source does not also ask in a split held out more."""
     held = bytearray(len(pool.words))
     """The split held out most that asks a question with these words."""
@@ -302,7 +300,7 @@ def _without_held_out(pool: QuestionPool, rejected: Counter[str] | None) -> arra
             if pool.split_of[number] == held[words]
         ),
     )
-    if rejected is not None and len(apart) < len(pool):
+    if len(apart) < len(pool):
         rejected[HELD_OUT_REASON] += len(pool) - len(apart)
     return apart
 
@@ -321,9 +319,9 @@ def _draw_official(task: TaskSpec, ordered: array[int], split_of: Sequence[int])
     DataError if a split has too few."""
     if task.sample.count == "all":
         return ordered
-    available = Counter(ORDER[split_of[number]] for number in ordered)
+    available = Counter(SPLITS[split_of[number]] for number in ordered)
     room = split_sizes(task, task.sample.count, available)
-    for split in ORDER:
+    for split in SPLITS:
         if room[split] > available[split]:
             raise DataError(
                 f"task {task.name}: found {available[split]} questions of split {split}; expected "
@@ -332,7 +330,7 @@ def _draw_official(task: TaskSpec, ordered: array[int], split_of: Sequence[int])
             )
     chosen = array("i")
     for number in ordered:
-        split = ORDER[split_of[number]]
+        split = SPLITS[split_of[number]]
         if room[split] > 0:
             room[split] -= 1
             chosen.append(number)

@@ -13,11 +13,11 @@ from convbench.errors import DataError
 from convbench.hub.rows import SourceRows, open_rows, row_bytes
 from convbench.plain_data import TemplateRefusal
 from convbench.schema import Example, TaskSpec, fingerprint
+from convbench.schema.task import SPLITS
 from convbench.store.limits import limit_address_space
 from convbench.store.numbered import NameNumbers
 from convbench.store.spilled import SpilledBytes
 from convbench.tasks.draw import (
-    ORDER,
     DrawnExamples,
     QuestionPool,
     choose_questions,
@@ -92,7 +92,7 @@ def _load_drawn(task: TaskSpec, seed: int, downloaded: bool) -> LoadResult:
     examples: Sequence[Example] = (
         _drawn_examples(task, counted, pool.keys, places, chosen, splits)
         if again
-        else [example_of(task, held[n], ORDER[s]) for n, s in zip(chosen, splits, strict=True)]
+        else [example_of(task, held[n], SPLITS[s]) for n, s in zip(chosen, splits, strict=True)]
     )
     return LoadResult(examples, revision, count, dict(rejected))
 
@@ -172,7 +172,7 @@ def _drawn_examples(
             if isinstance(item, str) or item.key != keys[number]:
                 break
             at = drawn[number]
-            examples.add(at, example_of(task, item, ORDER[splits[at]]))
+            examples.add(at, example_of(task, item, SPLITS[splits[at]]))
             number, wanted_at = next(pending, nothing)
     if wanted_at >= 0:
         raise DataError(f"task {task.name}: the rows changed while they were read")

@@ -15,7 +15,10 @@ from convbench.answers.disguises import (
     find_enclosed,
 )
 
-FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
+FENCE = re.compile(
+    r"^[ \t]*((`{3,})(?!`)|(~{3,})(?!~))[^\n]*\n(.*?)(?:^[ \t]*\1(?(3)~*|`*)[ \t]*$|\Z)",
+    re.M | re.S,
+)
 SPELT = re.compile(r"(?<!\w)(?:[^\W_][\W_]{1,3}){3,}[^\W_](?!\w)")
 PAGE = re.compile(r"<html\b.*?</html\s*>", re.S)
 OPENING, CLOSING = re.compile(r"<html\b"), re.compile(r"</html\s*+>")
@@ -28,8 +31,10 @@ def texts(pieces: Sequence[str], count: int = 3_000) -> list[str]:
 
 
 def test_fenced_blocks_are_those_of_the_pattern() -> None:
-    for text in texts(["```", "~~~", "\n", " ", "x", "```py", "\n```\n", "\n~~~ \n", "\t", "````"]):
-        assert list(fenced_blocks(text)) == [found[3] for found in FENCE.finditer(text)], text
+    for text in texts(
+        ["```", "~~~", "\n", " ", "x", "```py", "\n```\n", "\n~~~ \n", "\t", "````", "`", "~"]
+    ):
+        assert list(fenced_blocks(text)) == [found[4] for found in FENCE.finditer(text)], text
 
 
 def test_letters_with_gaps_are_those_of_the_pattern() -> None:

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.stats.duels import stopping_point
 from tests.bench.bench import Row
+from tests.stats.betting import stopping_point
 from tests.stats.matches import duel_values
 
 TIMES = 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -101,7 +102,7 @@ def test_a_terminal_is_asked_before_something_is_public(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     said = typist("publish", "me/set", str(run))
     assert (said.code, sent) == (code, [False] * (code == 0)), said.err
-    assert "open to everybody (without --private). Go on? [y/N]" in said.err
+    assert "open to everybody (without --private). Continue? [y/N]" in said.err
     assert ("nothing was sent" in said.err) == (code == 1)
 
 
@@ -146,3 +147,11 @@ def test_a_reader_that_has_gone_is_no_mistake() -> None:
     )  # fmt: skip
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_an_imported_run_answers_with_its_tags_and_note(typist: Typist) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    Path("log.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+    words = ("import", "log.jsonl", "--run", "in", "--tag", "mine", "--note", "from the field")
+    answer = typist.json(*words)["result"]
+    assert (answer["tags"], answer["note"]) == (["mine"], "from the field")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from convbench.engine.budget import Booking, Budget, CallSize, size_of, usual_prompt
+from convbench.engine.caller import runs_here
 from convbench.errors import BudgetError
 from convbench.models import open_model
 from convbench.models.model import Model
-from convbench.schema import Message, Sampling
+from convbench.models.tools import ToolsModel
+from convbench.schema import Message, Sampling, ToolLimits
 
 LOCAL = "http://127.0.0.1:9/v1"
 CALL = CallSize(text=30, prompt=30, reply=10)
@@ -36,6 +39,21 @@ def test_a_prompt_has_no_more_tokens_than_its_bound(text: str) -> None:
     assert size.prompt == len(text.encode()) + 16
     assert size.reply == 100
     assert usual_prompt(messages) < size.prompt
+
+
+def test_the_bound_counts_the_schemas_of_tools_and_reply() -> None:
+    messages: list[Message] = [{"role": "user", "content": "hi"}]
+    schema = {"type": "object", "properties": {"score": {"type": "number"}}}
+    bare = size_of(mini(), messages, Sampling())
+    tools = size_of(mini(), messages, Sampling(tools=(schema,), reply_schema=schema))
+    assert tools.prompt - bare.prompt == 2 * len(json.dumps(schema, separators=(",", ":")))
+    assert tools.text == bare.text
+
+
+def test_calls_of_tools_are_nobodys_bill() -> None:
+    assert runs_here(ToolsModel([], ToolLimits()))
+    assert runs_here(open_model("scripted:policy"))
+    assert not runs_here(mini())
 
 
 def test_the_bound_is_paid_at_the_price_and_at_what_replies_taught() -> None:

@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from convbench.engine import Journal
 from convbench.engine.reply_cache import ReplyCache, reply_name
+from convbench.engine.wire_file import WireFile
 from convbench.errors import RunError
+from convbench.options.build import BuildOptions
+from convbench.options.shared import CallOptions
 from convbench.schema import Completion, Message, Reasoning, Sampling
+from convbench.shards.build import build_or_resume
 from tests.cli.conftest import typist
 from tests.cli.typed import Typist
 from tests.rollout.cli import records
@@ -117,3 +122,23 @@ def test_a_second_run_pays_nothing_and_says_the_same(typist: Typist, server: Pro
     assert third.code == 0
     assert server.stats.calls > before
     assert json.loads(Path("runs/two/calls.jsonl").read_text().splitlines()[0])["cost_usd"] == 0
+
+
+def test_a_file_that_cannot_be_closed_leaves_no_other_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+
+    def refuse(self: WireFile) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(WireFile, "close", refuse)
+    monkeypatch.setattr(ReplyCache, "close", lambda self: closed.append("cache"))
+    monkeypatch.setattr(Journal, "close", lambda self: closed.append("journal"))
+    made = BuildOptions(
+        "demo", tasks=1, model="scripted:policy", run=tmp_path / "run",
+        calls=CallOptions(quiet=True, keep_wire=True, cache=tmp_path / "cache" / "replies.db"),
+    )  # fmt: skip
+    with pytest.raises(OSError, match="the disk is full"):
+        build_or_resume(made)
+    assert closed == ["cache", "journal"]

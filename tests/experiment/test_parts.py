@@ -72,6 +72,12 @@ def test_a_plugin_serves_every_step_and_what_two_tables_share_is_done_once(folde
     }
     both = {"mine", "rules"}
     assert judges == {"mine-standard-seed0": both, "mine-thinking-seed0": both}
+    for path in (folder / "root").glob("mine-*"):  # the second judge trains nothing
+        run = Run.open(path)
+        split = {talk.conversation_id: run.questions[talk.example_id].split
+                 for talk in run.conversations()}  # fmt: skip
+        scored = [each.conversation_id for each in run.verdicts() if each.judge == "rules"]
+        assert {split[name] for name in scored} == {"test"}
     again = convbench(
         folder, "experiment", "table.yaml", "--run", "root", "--plugin", "own/helpers.py"
     )

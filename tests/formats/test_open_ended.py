@@ -65,7 +65,9 @@ def test_a_log_that_ends_with_the_user(tmp_path: Path) -> None:
     assert own == "POLICY: 73 pence.<|im_end|>"
     assert "THANKS" not in other
     assert "THANKS" in transcript(talk_of(done))
-    assert any(note.startswith("1 rows end with a message without a reply") for note in done.notes)
+    assert any(
+        note.startswith("1 rows end with a message that has no reply") for note in done.notes
+    )
     written = export_run(done.run, "openai", tmp_path / "out").files["train"]
     assert json.loads(written.read_text())["messages"][-1]["role"] == "assistant"
 
@@ -106,7 +108,7 @@ def test_a_system_message_behind_others_is_context(tmp_path: Path, template: str
     assert "THANKS" in other
     seen = messages_before(done.run.manifest.protocol, talk_of(done), "assistant")
     assert [one["role"] for one in seen] == ["user", "assistant", "system", "user", "assistant"]
-    assert any("system messages after others" in note for note in done.notes)
+    assert any("system messages after other messages" in note for note in done.notes)
 
 
 def test_what_nothing_can_be_made_of_is_left_out_and_counted(tmp_path: Path) -> None:

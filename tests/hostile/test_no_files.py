@@ -94,7 +94,7 @@ def test_locks_of_labels_are_not_emptied_either(name: str, run: Run, victim: Pat
     (run.path / name).parent.mkdir(exist_ok=True)
     os.link(victim, run.path / name)
     place = run.path / name
-    with pytest.raises(RunError, match="found another name of a file"), \
+    with pytest.raises(RunError, match="found a file with several hard links"), \
             folder_lock(place.parent, "keeping labels", name=place.name, wait_s=1):  # fmt: skip
         pass
     assert victim.read_bytes() == VICTIM
@@ -105,7 +105,7 @@ def test_nothing_is_appended_or_written_through_a_link(run: Run, victim: Path) -
     for name in ("verdicts.jsonl", "calls.jsonl", "new.json"):
         (run.path / name).unlink(missing_ok=True)
         (run.path / name).symlink_to(victim)
-    with pytest.raises(RunError, match="found a link; expected a plain file"):
+    with pytest.raises(RunError, match="found a link; expected a regular file"):
         Appender(run.path / "calls.jsonl").write(b"{}")
     code, said = typed("judge", "--judge", "rules", "--quiet", "--run", run.path)
     assert (code, "verdicts.jsonl" in said) == (1, True)
@@ -142,7 +142,7 @@ def kinds(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize("opened", [open_to_read, open_to_append, open_lock])
 def test_only_a_plain_file_is_opened(opened: object, tmp_path: Path) -> None:
     for path in kinds(tmp_path).values():
-        with pytest.raises(NotRegularError, match="expected a plain file") as found:
+        with pytest.raises(NotRegularError, match="expected a regular file") as found:
             opened(path)  # type: ignore[operator]
         assert isinstance(found.value, OSError)
 
@@ -152,7 +152,7 @@ def test_a_file_of_holes_is_told_from_a_long_one(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(b"{}\n" * 1000)
         file.truncate(5 << 30)
-    with pytest.raises(NotRegularError, match="a file of holes, 5,368,709,120 bytes long"):
+    with pytest.raises(NotRegularError, match="a sparse file, 5,368,709,120 bytes long"):
         open_to_read(path)
     os.truncate(path, 3000)
     with open_to_read(path) as found:

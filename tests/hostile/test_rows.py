@@ -240,7 +240,7 @@ def test_a_set_on_the_hub_is_held_to_memory_too(hub: Client, tmp_path: Path) -> 
     texts(tmp_path / "set")
     hub.hub.add_dataset("org/bomb", tmp_path / "set")
     said = hub(from_hub, "org/bomb")
-    assert "dataset org/bomb: its rows take more memory than those of a question set may" in said
+    assert "dataset org/bomb: its rows need more memory than a question set may use" in said
     assert int(said.split()[0]) < 6000
 
 

@@ -316,7 +316,9 @@ def test_conversations_that_end_early_leave_the_waves(tmp_path: Path) -> None:
         parents = list(run.conversations())
         build_missing(
             run, CallOptions(batch=True, quiet=True, api_base=provider.api_base),
-            planned=lambda held: plan_branches(held.manifest, parents, on_disk=held.attempts()),
+            planned=lambda held: plan_branches(
+                held.manifest, parents, per_turn=1, on_disk=held.attempts()
+            ),
         )  # fmt: skip
         turns = sum(len(policy_turns(run.manifest.protocol, parent)) for parent in parents)
         assert len(said(made)) == 12 + turns

@@ -108,7 +108,7 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
         tuple(turns[i] for i in (1, 3, 5, 7)) for turns in found.values()
     )
     bare = export_conversations(other, "openai", tmp_path / "openai")
-    assert "the turns' advantages of 2 conversations have no place in openai" in bare.notes
+    assert "openai cannot hold the turns' advantages of 2 conversations" in bare.notes
     with open_portions(other, tmp_path) as parts:
         write_tables(parts, tmp_path / "set", None)
     import pyarrow.parquet as pq

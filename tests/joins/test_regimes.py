@@ -80,6 +80,22 @@ def test_framed_messages_extend_each_other(name: str) -> None:
     )
 
 
+def test_the_system_prompt_is_framed_after_a_reply_that_comes_first() -> None:
+    sent = views.frame_llama_2(
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "assistant", "content": "Hello"},
+            {"role": "user", "content": "Hi"},
+            {"role": "user", "content": "Why?"},
+        ]
+    )
+    assert [message["content"] for message in sent] == [
+        "Hello",
+        "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]",
+        "[INST] Why? [/INST]",
+    ]
+
+
 def test_a_protocol_without_marks_keeps_its_fingerprint() -> None:
     plain = protocol_of("reasoning")
     assert "framing" not in plain.model_dump(mode="json")

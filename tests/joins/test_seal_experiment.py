@@ -172,6 +172,8 @@ def test_both_filters_of_edits_in_one_experiment(tmp_path: Path) -> None:
 
 def test_the_shipped_file_compares_the_five_kinds() -> None:
     spec = catalog.load_spec(ExperimentSpec, "experiments", "self-edits")
+    seal = catalog.load_spec(ExperimentSpec, "experiments", "seal")
+    assert (spec.model, spec.count, spec.sets) == (seal.model, seal.count, seal.sets)
     assert [cell.protocol for cell in iter_cells(spec)] == [
         "self-edit", "self-edit-implications-long", "self-edit-implications-very-long",
         "self-edit-rewrite", "self-edit-self-qa",
@@ -199,7 +201,13 @@ def test_the_shipped_files_at_the_papers_scale() -> None:
     spec = catalog.load_spec(ExperimentSpec, "experiments", "seal")
     assert (spec.count, spec.samples, spec.sets["task.sample.each.test"]) == (250, 5, 1)
     assert spec.sets_of("seal") == {"fresh": True, "args.sequences": 64}
+    prompts = catalog.load_spec(ExperimentSpec, "experiments", "seal-prompts")
+    assert len(prompts.protocols) == 5
+    assert (prompts.model, prompts.count, prompts.samples) == (spec.model, 250, 5)
+    assert (prompts.sets, prompts.learners, prompts.policies) == (spec.sets, ("base", "seal"), ())
+    assert prompts.sets_of("seal") == {"fresh": True, "args.sequences": 0}
     whole = catalog.load_spec(ExperimentSpec, "experiments", "seal-pretraining")
+    assert spec.policies == whole.policies == ("gpt-4.1",)
     assert whole.sets["task.sample.each.test"] == whole.sets_of("seal")["args.pretraining"] == 5
     for name, task in (("sweet-backend", "colbench-backend"), ("sweet-frontend", "websight")):
         table = catalog.load_spec(ExperimentSpec, "experiments", name)

@@ -145,5 +145,5 @@ def test_another_server_is_another_run(tmp_path: Path) -> None:
         other = json.loads(json.dumps(PROTOCOL))
         other["speakers"]["assistant"]["tool_servers"]["shop"]["tools"] = ["price"]
         write(tmp_path, other)
-        with pytest.raises(RunError, match="this run has other specs"):
+        with pytest.raises(RunError, match="the options do not match this run"):
             build_or_resume(options(tmp_path, server))

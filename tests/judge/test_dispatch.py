@@ -245,7 +245,7 @@ def test_fingerprints():
     ("name", "message"),
     [
         ("rubric", "names no model; expected rubric@MODEL"),
-        ("rules@gpt-4o", "asks no model"),
+        ("rules@gpt-4o", "needs no model"),
         ("rubrik@gpt-4o", "no judge spec 'rubrik'"),
         ("human:", "found no file"),
         ("human", "expected --judge human:FILE"),

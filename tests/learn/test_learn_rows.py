@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from convbench.learn.rows import pair_rows, preview_rows, training_rows
 from convbench.learn.select import select
 from convbench.learn.tokens import ChatTokens
 from convbench.learn.weights import Weighted
+from convbench.schema import Reasoning
 from convbench.schema.recipe import Data, Weighting
 from tests.learn import tiny
 
@@ -75,6 +77,28 @@ def test_an_all_zero_mask_is_refused(tmp_path: Path) -> None:
     found = weights.weigh_swift(select(run, Data()), Weighting())
     with pytest.raises(TrainError, match=r"conversation run-q0-0: found no token of the policy"):
         training_rows(found, ChatTokens(tiny.tokenizer()))
+
+
+def test_weights_of_turns_stay_with_their_replies(tmp_path: Path) -> None:
+    """A reply cut within its reasoning leaves nothing to learn; the others keep their weights."""
+    both = []
+    for i in range(2):
+        talk = tiny.conversation("q0", i, ["ONE", "", "THREE"], cut=1)
+        turns = list(talk.turns)
+        turns[3] = turns[3].model_copy(update={"reasoning": Reasoning(text="endless")})
+        both.append(talk.model_copy(update={"turns": tuple(turns)}))
+    judged = [(c, [tiny.verdict(c, r)]) for c, r in zip(both, (0.1, 0.9), strict=True)]
+    run = tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")])
+    found = weights.weigh_swift(select(run, Data()), Weighting())
+    by_turn = {c.conversation_id: (0.1, 0.2, 0.3) for c in both}
+    rows = training_rows(
+        replace(found, by_turn=by_turn), ChatTokens(tiny.tokenizer(), reasoning="drop"), unit="turn"
+    )
+    assert [row.weight for row in rows.rows] == [0.1, 0.3] * 2
+    assert rows.counts["rows of reasoning alone, left out"] == 2
+    short = {name: each[:2] for name, each in by_turn.items()}
+    with pytest.raises(TrainError, match="rewards of 2 turns for 3 of the policy"):
+        training_rows(replace(found, by_turn=short), ChatTokens(tiny.tokenizer()), unit="turn")
 
 
 def test_preview_shows_mask_and_weight(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_swift_skips_and_counts_small_tasks_and_refuses_one_sample_a_task(tmp_pa
     single = [tiny.conversation(name, 0, ["a", "b"]) for name in ("q0", "q1")]
     judged = [(c, [tiny.verdict(c, r)]) for c, r in zip(single, (0.1, 0.9), strict=True)]
     selection = select(tiny.make_run(tmp_path / "b", judged, examples), Data())
-    with pytest.raises(TrainError, match=r"one judged conversation a task.*--samples 3"):
+    with pytest.raises(TrainError, match=r"one judged conversation per task.*--samples 3"):
         weights.weigh_swift(selection, Weighting())
 
 

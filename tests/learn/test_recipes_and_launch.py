@@ -21,6 +21,7 @@ from convbench.options.shared import SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Fit, LaunchSpec, Recipe
+from convbench.shards.scripts import SlurmJob
 from convbench.store import Run
 
 
@@ -218,6 +219,24 @@ def test_which_machine_this_is_says_the_scheduler(
             read_node_group(2, wrong)
     with pytest.raises(SpecError, match="starts one process without a launcher"):
         on_machines(launch("none"), NodeGroup(0, 2, "h", 1))
+
+
+def test_an_interrupt_leaves_the_job_to_slurm_and_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Submitted(SlurmJob):
+        def poll_shards(self) -> int:
+            raise KeyboardInterrupt
+
+    def submit(script: Path, text: str, logs: Path, count: int) -> SlurmJob:
+        return Submitted("7", script, logs, count)
+
+    monkeypatch.setattr(multinode, "submit_slurm", submit)
+    options = TrainOptions("swift", launch="zero3", nodes=2, spread=ShardOptions(on="slurm"))
+    run = Run(tmp_path / "a run", None)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        multinode.train_on_machines(options, [run], tmp_path / "out")
+    assert capsys.readouterr().err == "note: job 7 goes on; scancel 7 ends it\n"
 
 
 def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> None:

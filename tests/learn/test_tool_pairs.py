@@ -128,7 +128,7 @@ def test_branches_and_final_replies_part_where_what_they_saw_is_equal(tmp_path: 
     assert second.rejected.calls
     assert contents(second.messages) == ["q0 ask 0"]
     assert (bool(third.chosen.calls), third.rejected.text) == (True, "GUESS")
-    assert found.skipped == {"pairs whose tools told different things of the same calls": 1}
+    assert found.skipped == {"pairs whose tools returned different results for the same calls": 1}
 
     both = two(tmp_path / "dpo", won, ("GUESS",))
     with pytest.raises(TrainError, match=r"other tools.*pairing.protocol=talk.*step-dpo"):

@@ -66,12 +66,14 @@ def test_wishes() -> None:
 
 
 def test_it_asks_is_told_and_is_trained_as_it_was_served(tmp_path: Path) -> None:
-    build_or_resume(
+    built = build_or_resume(
         BuildOptions(
-            "pocket-tools", model="local:pocket", tasks=8, run=tmp_path / "run",
+            "pocket-tools", model="local:pocket", tasks=8, run=tmp_path / "run", logprobs=True,
             shape=RunSettings(samples=2, temperatures=(1.0,)), calls=CallOptions(quiet=True),
         )
     )  # fmt: skip
+    assert built.told_probs is not None
+    assert built.told_probs[0] == built.told_probs[1] > 16, "of every reply, calls in words too"
     run = Run.open(tmp_path / "run")
     protocol = run.manifest.protocol
     chat = ChatTokens(load_tokenizer(str(resolve_path("pocket"))))

@@ -169,6 +169,52 @@ def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):
     assert not any(t.caption.startswith("Kinds") for part in alone.parts for t in part.tables)
 
 
+def test_rounds_by_prompt_stand_beside_the_printed_ones(seal, tmp_path):
+    more = {
+        "task": "pocket-notes", "protocol": "self-edit-self-qa", "mode": "standard", "samples": 2,
+        "temperatures": (1.0,), "judge": "adaptation",
+    }  # fmt: skip
+
+    def taught(accuracy):
+        return lambda q, k: {"accuracy": accuracy, "gain": 0.0, "improves": 1.0, "overall": 0.0}
+
+    passages = questions(2, "pocket-notes")
+    other = make(tmp_path / "other", passages, right_on(), scores=taught(0.4), **more)
+    make(
+        other.evals_folder / "seal-round-1", passages, right_on(), scores=taught(0.5),
+        parent=other.manifest.id, split="test", extra={"recipe": "seal"}, **more,
+    )  # fmt: skip
+    report = create_report(ReportOptions((seal.path, other.path))).document
+    (table,) = (t for part in report.parts for t in part.tables if t.label == "prompts")
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        # Gains .4 and .2: mean .3, error .1, t with 1: 12.706.
+        ["self-edit", "0.300", "0.500", "0.600", "+0.300", "[-0.971, +1.571]", "2"],
+        ["  printed", "0.397", "0.427", "0.470", "+0.073", "-", "-"],
+        ["self-edit-self-qa", "0.400", "0.500", "-", "+0.100", "[+0.100, +0.100]", "2"],
+        ["  printed", "0.373", "0.428", "0.487", "+0.114", "-", "-"],
+    ]  # fmt: skip
+    assert "7.3 to 11.4 points" in table.notes[1]
+    alone = create_report(ReportOptions((seal.path,))).document
+    assert not any(t.label == "prompts" for part in alone.parts for t in part.tables)
+
+
+def test_another_models_edits_stand_in_seals_line(seal):
+    more = {
+        "task": "pocket-notes", "protocol": "self-edit", "mode": "standard", "samples": 2,
+        "temperatures": (1.0,), "judge": "adaptation", "parent": seal.manifest.id, "split": "test",
+    }  # fmt: skip
+    for name, accuracy in (("gpt-4.1-2025-04-14", 0.7), ("gpt-4.1-mini", 0.4)):
+        scores = {"accuracy": accuracy, "gain": 0.0, "improves": 1.0, "overall": accuracy}
+        make(
+            seal.evals_folder / name, questions(2, "pocket-notes"), right_on(),
+            scores=lambda q, k, scores=scores: scores, model=f"openai/{name}", **more,
+        )  # fmt: skip
+    report = create_report(ReportOptions((seal.path,), paper=True))
+    rows = [row[0].text for row in table_of(report, "Knowledge incorporation, published").rows]
+    assert rows[rows.index("self-edits of gpt-4.1-2025-04-14") + 1] == "  Passage + GPT-4.1 data"
+    assert rows[-1] == "self-edits of gpt-4.1-mini"
+
+
 def test_the_published_tables_are_the_facts():
     rows = colbench_table().methods
     assert rows["Zero-shot"] == (22.4, 34.2, 72.4, 33.8)
@@ -294,6 +340,35 @@ def test_pages_are_won_over_the_papers_rival_where_it_was_run_too(tmp_path):
     order = list(lines)
     assert order.index(first) == order.index("  Zero-shot") - 1
     assert order.index(second) == order.index("  GPT-4o") - 1
+
+
+def test_pages_are_won_over_a_rival_that_was_evaluated_beside_the_policy(tmp_path):
+    """GPT-4o scores .5 everywhere; the learner more on one of two tasks."""
+    more = {
+        "task": "colbench-frontend", "protocol": "collaboration-frontend", "mode": "standard",
+        "judge": "render-clip", "temperatures": (0.3,), "samples": 1,
+    }  # fmt: skip
+    asked = questions(2, "colbench-frontend")
+    base = make(tmp_path / "run", asked, right_on(), overall=lambda q, k: 0.4, **more)
+    own = {"q0": 0.9, "q1": 0.1}
+    for name, scores, extra in (
+        ("sweet", lambda q, k: own.get(q), {"extra": {"recipe": "sweet"}}),
+        ("gpt-4o", lambda q, k: 0.5, {"model": "openai/gpt-4o"}),
+        ("llama-3.1-70b", lambda q, k: 0.5, {"model": "vllm:meta-llama/Llama-3.1-70B-Instruct"}),
+    ):
+        make(
+            base.evals_folder / name, asked, right_on(), overall=scores,
+            parent=base.manifest.id, split="test", **extra, **more,
+        )  # fmt: skip
+    report = create_report(ReportOptions((base.path,), paper=True))
+    lines = [[c.text for c in row] for row in table_of(report, "ColBench, published").rows]
+    won = {line[0]: line[-1].split(" ")[0] for line in lines}
+    assert [won[name] for name in ("Base", "SWEET-RL", "gpt-4o", "llama-3.1-70b")] == [
+        "0.0", "50.0", "-", "50.0"
+    ]  # fmt: skip
+    order = list(won)
+    for name, printed in (("gpt-4o", "GPT-4o"), ("llama-3.1-70b", "Llama-3.1-70B-Instruct")):
+        assert order[order.index(name) + 1] == f"  {printed}"
 
 
 def test_another_measure_of_pages_never_stands_under_clips_name(tmp_path):

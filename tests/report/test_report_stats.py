@@ -70,6 +70,11 @@ def test_too_little_to_say():
     assert estimate_mean([("a", 0), ("b", 0)]).p is None
 
 
+def test_a_mean_that_is_no_number_is_not_significant():
+    assert t_two_sided(math.nan, 5) == 1
+    assert t_two_sided(math.inf, 5) == t_two_sided(-math.inf, 5) == 0
+
+
 def test_student_against_scipy():
     stats = pytest.importorskip("scipy.stats")
     for df in (1, 2, 5, 30, 96, 99, 1000, 100_000):

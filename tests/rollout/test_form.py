@@ -27,6 +27,7 @@ from convbench.schema import (
     Sampling,
     TaskSpec,
 )
+from convbench.store.token_probs import replies_of
 from convbench.tasks.load import load_examples
 
 
@@ -75,11 +76,13 @@ def had(model: Lines, run: RunManifest, example: Example) -> Conversation:
 def test_a_reply_without_json_is_drawn_again_by_another_seed() -> None:
     run, examples = manifest()
     model = Lines("no", "{broken", 'Here: {"a": 1}', "never asked")
-    turn = had(model, run, examples[0]).turns[-1]
+    talk = had(model, run, examples[0])
+    turn = talk.turns[-1]
     assert (turn.content, turn.redrawn) == ('Here: {"a": 1}', 2)
     assert (turn.prompt_tokens, turn.completion_tokens, turn.cost_usd) == (30, 6, 1.5)
     assert [key for key, _ in model.asked] == ["e#0@1", "e#0@1~1", "e#0@1~2"]
     assert len({seed for _, seed in model.asked}) == 3
+    assert list(replies_of(talk, "assistant")) == [(model.asked[-1][0], turn.content)]
 
 
 def test_json_with_missing_keys_is_kept() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge.render import image_cosine
+from convbench.judge.render import check_measure, image_cosine
 from convbench.judge.resolve import resolve_judge
 from tests.support.later import later, needs
 
@@ -51,6 +51,23 @@ def test_cosine_of_embeddings(tmp_path: Path) -> None:
 def test_missing_weights_are_said(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="offline measure: --judge render"):
         image_cosine(picture("red"), picture("blue"), str(tmp_path / "none"))
+
+
+def test_what_the_measure_lacks_is_said_before_anything_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = resolve_judge("render-paper").spec
+    sheet = tmp_path / "sheet.css"
+    monkeypatch.setenv("CONVBENCH_TAILWIND", str(sheet))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(RunError, match=r"expected CLIP's weights.*--set judge\.args\.clip=PATH"):
+        check_measure(spec.model_copy(update={"args": {**spec.args, "clip": str(tmp_path)}}))
+    here = spec.model_copy(update={"args": {**spec.args, "clip": save_clip(tmp_path)}})
+    with pytest.raises(RunError, match=r"no style sheet.*python -m convbench\.sandbox\.tailwind"):
+        check_measure(here)
+    sheet.write_text("a{}")
+    check_measure(here)
+    check_measure(resolve_judge("render").spec)
 
 
 def test_the_two_measures_never_share_a_name() -> None:

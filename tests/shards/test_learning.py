@@ -154,5 +154,5 @@ def test_what_shards_could_not_do_is_refused(
         calls=calls,
         spread=ShardOptions(on="local:2"),
     )
-    with pytest.raises(SpecError, match="samples nothing that shards could"):
+    with pytest.raises(SpecError, match="does no sampling that shards could share"):
         train_recipe(asked)

@@ -45,7 +45,7 @@ def test_sizes_of_each_design():
     assert sampling_sizes("score", [1, 2, 3]) == [0.5, 1.0, 1.5]
     assert sampling_sizes("score", [7, 7]) == [1.0, 1.0]
     assert sampling_sizes("optimal", [1, 2], [1.0, 3.0]) == pytest.approx([0.6, 1.4])
-    with pytest.raises(ValueError, match="how far"):
+    with pytest.raises(ValueError, match="expected the distances of people"):
         sampling_sizes("optimal", [1, 2])
 
 

@@ -9,18 +9,18 @@ import random
 import pytest
 
 from convbench.stats.duels import (
-    BettingProcess,
+    LOG_THRESHOLD,
+    SHARES,
     Duel,
     Round,
     anytime_decision,
     group_means,
-    log_threshold,
     rank_policies,
-    stopping_point,
     summarise_wins,
-    win_probability,
 )
+from convbench.stats.means import inverse_logit
 from tests.excerpts import SHARED
+from tests.stats.betting import BettingProcess, stopping_point
 from tests.stats.matches import duel_values, plays
 
 JUDGES = SHARED / "data" / "judges"
@@ -97,7 +97,8 @@ def test_length_is_told_apart_from_strength() -> None:
     assert bounds.high is not None
     assert bounds.low < 0 < bounds.high
     assert level.length.value == pytest.approx(1.5 / 3, abs=0.15)
-    assert win_probability(0.0) == 0.5
+    assert inverse_logit(0.0) == 0.5
+    assert inverse_logit(-800) == 0
 
 
 @pytest.mark.parametrize(
@@ -121,8 +122,6 @@ def test_few_groups_or_no_variance_have_no_intervals() -> None:
 def test_bets_are_settled_as_by_hand_and_the_interval_is_where_they_stop() -> None:
     play = BettingProcess()
     play.add_value(1.0)
-    from convbench.stats.duels import SHARES
-
     by_hand = math.log(sum(1 + share for share in SHARES) / len(SHARES))
     assert play.above == pytest.approx(by_hand)
     rng = random.Random(3)
@@ -137,7 +136,7 @@ def test_bets_are_settled_as_by_hand_and_the_interval_is_where_they_stop() -> No
     assert anytime_decision([]) is None
     with pytest.raises(ValueError, match="0 to 1"):
         play.add_value(1.5)
-    assert log_threshold() == pytest.approx(math.log(40))
+    assert pytest.approx(math.log(40)) == LOG_THRESHOLD
 
 
 def test_it_stops_early_where_there_is_a_difference_and_seldom_where_there_is_none() -> None:

@@ -29,6 +29,14 @@ def test_what_was_never_seen_may_still_be_there() -> None:
     assert share_interval(Estimate(0.5, None, 3, 1, 0)) is None
 
 
+def test_an_error_of_zero_leaves_the_mean_alone() -> None:
+    """Two answers to each question, one right of each: every question has the same share."""
+    even = estimate_mean((i // 2, float(i % 2)) for i in range(200))
+    assert even is not None
+    assert even.error == 0
+    assert share_interval(even) == (0.5, 0.5)
+
+
 def test_a_rare_share_is_held() -> None:
     """Student's t alone holds 3 % in 81 of 100 cases; the bench has more of each."""
     rng, held, plain = random.Random(0), 0, 0

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
+from convbench.schema import Conversation, Turn
 from convbench.schema.chat import TokenProbs, probs_problem
-from convbench.store.token_probs import FILE, ProbsFile, RecordedProbs
+from convbench.store.token_probs import FILE, ProbsFile, RecordedProbs, replies_of
 
 BY_IDS = TokenProbs((-0.5, -1.25, 0.0), ids=(7, 0, 4_000_000), drawn=(-0.25, -2.0, 0.0))
 BY_SIZES = TokenProbs((-0.5, -3.0), sizes=(4, 0))
@@ -96,3 +97,12 @@ def test_what_does_not_hold_together_is_told() -> None:
     assert "expected one of them" in str(probs_problem(TokenProbs((-1.0,), ids=(1,), sizes=(1,))))
     assert "expected 1 to" in str(probs_problem(TokenProbs(())))
     assert "below 0" in str(probs_problem(TokenProbs((-1.0,), ids=(-1,))))
+
+
+def test_scripted_turns_are_no_replies() -> None:
+    turns = (
+        Turn(speaker="assistant", step="open", content="Hello", finish_reason="scripted"),
+        Turn(speaker="assistant", step="reply", content="4"),
+    )
+    talk = Conversation(key="q#0", conversation_id="c", example_id="q", turns=turns)
+    assert list(replies_of(talk, "assistant")) == [("q#0@1", "4")]

@@ -14,7 +14,7 @@ from convbench.errors import DataError
 from convbench.schema import Choice, TaskSpec
 from convbench.schema.task import Split
 from convbench.store.numbered import NameNumbers
-from convbench.tasks.draw import ORDER, PART, SPLITS, rank_key, seeded_order, split_sizes
+from convbench.tasks.draw import PART, SPLIT_NAMES, SPLITS, rank_key, seeded_order, split_sizes
 from convbench.tasks.draw import question_words as words_of
 from convbench.tasks.mapping import TaskQuestion, make_question
 
@@ -120,7 +120,7 @@ def plainly(task: TaskSpec, items: list[TaskQuestion], seed: int) -> list[tuple[
             together = linked[item.group] | linked[other.group]
             linked.update(dict.fromkeys(together, together))
     unit = {group: min(together) for group, together in linked.items()}
-    room, split_of = split_sizes(task, len(items), dict.fromkeys(ORDER, 1)), dict[str, Split]()
+    room, split_of = split_sizes(task, len(items), dict.fromkeys(SPLITS, 1)), dict[str, Split]()
     held: tuple[Split, ...] = ("test", "validation")
     for name in sorted(set(unit.values()), key=lambda name: rank_key(seed, "split", name)):
         members = sum(unit[item.group] == name for item in items)
@@ -131,12 +131,12 @@ def plainly(task: TaskSpec, items: list[TaskQuestion], seed: int) -> list[tuple[
 
 def official(task: TaskSpec, items: list[TaskQuestion], seed: int) -> list[tuple[str, str]]:
     """The same where the source says the splits."""
-    said = [(item, SPLITS[str(item.split)]) for item in items]
+    said = [(item, SPLIT_NAMES[str(item.split)]) for item in items]
     kept = [
         (item.key, split)
         for item, split in said
         if not any(
-            words_of(other) == words_of(item) and ORDER.index(more) > ORDER.index(split)
+            words_of(other) == words_of(item) and SPLITS.index(more) > SPLITS.index(split)
             for other, more in said
         )
     ]
@@ -155,7 +155,7 @@ def official(task: TaskSpec, items: list[TaskQuestion], seed: int) -> list[tuple
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
-    rows=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.sampled_from(ORDER)),
+    rows=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.sampled_from(SPLITS)),
                   min_size=1, max_size=40),
     how=st.sampled_from(["fraction", "official"]),
     shares=st.sampled_from([(0.5, 0.2), (0.8, 0.0), (0.0, 0.0), (0.8, 0.2)]),

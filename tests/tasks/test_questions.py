@@ -13,7 +13,7 @@ import pytest
 from convbench import catalog, prompts
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
-from convbench.tasks.draw import ORDER, DrawnExamples, QuestionPool, choose_questions, example_of
+from convbench.tasks.draw import SPLITS, DrawnExamples, QuestionPool, choose_questions, example_of
 from convbench.tasks.load import load_examples
 from convbench.tasks.mapping import TaskQuestion, make_question
 from tests.excerpts import Source
@@ -43,8 +43,9 @@ def draw(
     """Return the drawn examples, as `load_examples` makes them of what was chosen."""
     found = QuestionPool()
     assert [found.add(item) for item in questions] == list(range(len(questions)))
-    chosen, splits = choose_questions(task, found, seed, rejected)
-    return [example_of(task, questions[n], ORDER[s]) for n, s in zip(chosen, splits, strict=True)]
+    counted = Counter() if rejected is None else rejected
+    chosen, splits = choose_questions(task, found, seed, counted)
+    return [example_of(task, questions[n], SPLITS[s]) for n, s in zip(chosen, splits, strict=True)]
 
 
 # -- labels and letters

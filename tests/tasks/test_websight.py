@@ -6,30 +6,38 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from convbench import catalog
 from convbench.schema import TaskSpec
+from convbench.tasks import websight
 from convbench.tasks.load import load_examples
-from convbench.tasks.websight import pages
 
 
 def row(number: int) -> dict[str, str]:
     return {"llm_generated_idea": f"Idea {number}", "text": f"<html>{number}</html>"}
 
 
-def test_no_more_than_the_first_rows_are_read() -> None:
+def test_no_more_than_the_first_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websight, "FIRST", 6)
+
     def endless() -> Iterator[dict[str, str]]:
         for number in range(7):
             yield row(number)
         raise AssertionError("read beyond the first six")
 
-    found = list(pages(endless(), seed=3, first=6))
+    found = list(websight.pages(endless(), seed=3))
     assert [one["split"] for one in found] == ["train"] * 3 + ["test"] * 3
     assert found[5] == {"id": "websight-00005", "idea": "Idea 5", "page": "<html>5</html>",
                         "split": "test"}  # fmt: skip
 
 
-def test_a_row_without_a_page_is_counted_and_keeps_the_halves() -> None:
-    found = list(pages([row(0), {"llm_generated_idea": "x"}, row(2), row(3)], seed=0, first=4))
+def test_a_row_without_a_page_is_counted_and_keeps_the_halves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websight, "FIRST", 4)
+    rows = [row(0), {"llm_generated_idea": "x"}, row(2), row(3)]
+    found = list(websight.pages(rows, seed=0))
     assert found[1] == {"reject": "no idea or no page"}
     assert [one.get("split") for one in found] == ["train", None, "test", "test"]
 

@@ -124,7 +124,7 @@ def log_pi(where: Path, rows: Any) -> list[float]:
 def test_a_collapse_is_told_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     do(run, "swift", "fit.max_steps=6", "fit.learning_rate=1.0", "fit.max_grad_norm=0")
     told = capsys.readouterr().err
-    assert told.count("warning: the policy collapses: log pi of the rewarded") == 1
+    assert told.count("warning: the policy has collapsed: log pi of the rewarded") == 1
     assert "lower fit.learning_rate" in told
 
 

@@ -398,6 +398,9 @@ def test_completions_of_a_kto_batch_go_round_by_one(make: Make) -> None:
     own = [one["completion_ids"] for one in found]
     assert [one["KL_completion_ids"] for one in found[:5]] == [own[4], *own[:4]]
     assert len(unpaired.label_rows(rows, 11, None)) == 11, "none stays alone"
+    good, bad = ([row for row in rows if row.weight * sign > 0] for sign in (1, -1))
+    with pytest.raises(TrainError, match="replies of one sign only"):
+        unpaired.label_rows([*good[:4], bad[0]], 4, None)
     with pytest.raises(TrainError, match="replies of one sign only"):
         unpaired.label_rows([row for row in rows if row.weight > 0], 4, None)
     with pytest.raises(TrainError, match="expected turn"):

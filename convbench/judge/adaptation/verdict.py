@@ -98,6 +98,7 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
             try:
                 yield caller, JudgeTools(caller, many, (runner, threads))
             finally:  # in threads, so that the loop can finish a running grade
+                runner.learner_pool.halted.set()
                 await asyncio.to_thread(threads.shutdown)
                 await asyncio.to_thread(runner.learner_pool.close)
 

@@ -52,14 +52,14 @@ def read_draws(run: Run) -> list[GoldDraw]:
 
 
 def newest_labels(run: Run) -> dict[tuple[str, str], GoldLabel]:
-    """Return the newest label by (conversation_id, rater), from a run's own folder, in the order in
-    which these pairs were first labelled; empty without any.
-
-    A label may be a skip.
-    """
-    return {
-        (x.conversation_id, x.rater): x for x in _read_records(_gold_file(run, "labels"), GoldLabel)
-    }
+    """Return the newest label by (conversation_id, rater), from a run's own folder, oldest first;
+    empty without any. A label may be a skip."""
+    labels: dict[tuple[str, str], GoldLabel] = {}
+    for label in _read_records(_gold_file(run, "labels"), GoldLabel):
+        key = (label.conversation_id, label.rater)
+        labels.pop(key, None)
+        labels[key] = label
+    return labels
 
 
 def keep_draw(run: Run, draw: GoldDraw) -> None:

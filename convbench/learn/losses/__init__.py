@@ -109,8 +109,7 @@ def _load_module(name: str) -> ModuleType:
         return module
     if name not in objective_names():
         raise SpecError(
-            f"loss.name: found {name!r:.80}; expected one of {', '.join(objective_names())}, or a "
-            "path to a "
-            "file of yours (NAME.py)"
+            f"loss.name: found {name!r:.80}; expected one of {', '.join(objective_names())}, or "
+            "the path of your own file (NAME.py)"
         )
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")

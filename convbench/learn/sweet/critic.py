@@ -418,7 +418,7 @@ def fit(job: Job, trajectories: TrajectoryPairs) -> None:
     """Train the recipe's model as the critic (with nothing hidden, as the policy) and save it in
     the job's folder."""
     trainer, table = critic_trainer(job, trajectories)
-    steps = StepCount(len(table.pairs), "pair of conversations", job.recipe.fit)
+    steps = StepCount(len(table.pairs), "pair of conversations", job.recipe.fit, drop_last=True)
     fitting.run_training(trainer, job, steps)
     fitting.save_checkpoint(
         trainer,
@@ -444,10 +444,7 @@ def critic_trainer(job: Job, trajectories: TrajectoryPairs) -> tuple[CriticTrain
     pad = job.chat.tokenizer.pad_token_id or 0
     bf16 = fitting.training_precision(job) == "bf16"
     values = fitting.training_arguments(job, trl=False)
-    # accelerate would refill the last batch with pairs of the first and count these twice
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    enough = len(table.pairs) >= processes * job.recipe.fit.batch_size
-    values["dataloader_drop_last"] = processes > 1 and enough
+    values["dataloader_drop_last"] = fitting.drops_last_batch(job, len(table.pairs))
     args = fitting.with_cpu_fsdp(
         TrainingArguments(**values)
     )  # these say that there are several processes

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -34,6 +34,7 @@ from convbench.views import SEPARATOR
 
 CRITIC, CANDIDATES, RANKED = "critic", "candidates.jsonl", "ranked.jsonl"
 """Folder and files of the checkpoint with the results of the stages."""
+Settings = TypeVar("Settings", bound=FrozenModel)
 
 
 class SweetArgs(FrozenModel):
@@ -84,12 +85,17 @@ class SweetArgs(FrozenModel):
     @classmethod
     def from_args(cls, args: Mapping[str, Any], recipe: str) -> SweetArgs:
         """Return a recipe's args as settings. Raises TrainError if they are invalid."""
-        try:
-            return cls.model_validate(dict(args))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise TrainError(f"recipe {recipe!r}: args.{where}: {first['msg']}") from None
+        return parse_settings(cls, args, f"recipe {recipe!r}: args")
+
+
+def parse_settings(model: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
+    """Return values as a model. Raises TrainError naming the first invalid one after `where`."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in (where, *first["loc"]))
+        raise TrainError(f"{path}: {first['msg']}") from None
 
 
 @dataclass(frozen=True)
@@ -139,7 +145,7 @@ def trajectory_pairs(
     if not items:
         raise TrainError(
             f"no pair of trajectories is left to train on ({skipped['tasks without a pair']} tasks "
-            f"without one under select: {settings.select}); build more samples a task, or change "
+            f"without one under select: {settings.select}); build more samples per task, or change "
             "args.top or args.gap"
         )
     for item in dict.fromkeys(side.conversation_id for pair in items for side in pair):
@@ -185,8 +191,8 @@ def check_base(job: Job) -> None:
     if trained_from != current:
         raise TrainError(
             f"{critic}: trained from weights {trained_from}, but {job.model} now holds {current}; "
-            "expected "
-            "the same base in both stages; put the weights back, or begin anew with --out DIR"
+            "expected the same base in both stages; restore the weights, or start again with "
+            "--out DIR"
         )
 
 
@@ -323,7 +329,7 @@ def policy_pairs(
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(
-            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more a "
+            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more per "
             "turn (args.candidates), or train the critic for longer (args.critic)"
         )
     return Pairs(selection, tuple(items), dict(skipped))

@@ -28,12 +28,13 @@ from convbench.learn.sweet.pairs import (
     check_unquantized,
     critic_rows,
     hidden_text,
+    parse_settings,
     trajectory_pairs,
 )
 from convbench.models.devices import list_devices
 from convbench.models.weights_path import shape_of
 from convbench.schema import text_of
-from convbench.schema.recipe import Recipe
+from convbench.schema.recipe import Fit, Recipe
 from convbench.shards.runner import ShardRunner
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_atomic
@@ -229,9 +230,10 @@ def critic_recipe(recipe: Recipe, settings: SweetArgs) -> Recipe:
     """Return stage 1's recipe: the same, named NAME-critic, with the critic's trainer and its own
     `fit` values.
 
-    Raise pydantic's ValidationError for invalid ones.
+    Raise TrainError for invalid ones.
     """
-    fit = recipe.fit.model_validate({**recipe.fit.model_dump(), **settings.critic})
+    values = {**recipe.fit.model_dump(), **settings.critic}
+    fit = parse_settings(Fit, values, f"recipe {recipe.name!r}: args.critic")
     name = f"{recipe.name}-critic"
     return recipe.model_copy(update={"name": name, "trainer": CRITIC_TRAINER, "fit": fit})
 

@@ -284,8 +284,8 @@ def experiment_document(
     Its parts are an overview, the paper's statements, the printed tables with our results, other
     sections, language patterns (only with `plots`), what is missing, cost, and sample
     conversations. `kind` is the kind of standard errors (None: each regime's own). `against` names
-    further policies that all are compared with. Without matplotlib the overview says that there are
-    no pictures.
+    further policies that all are compared with, as they are with every model that is not trained.
+    Without matplotlib the overview says that there are no pictures.
     """
     if plots:
         try:
@@ -307,6 +307,9 @@ def _experiment_document(
     facts: Sequence[str],
     against: Sequence[str],
 ) -> Document:
+    shown = (section for section in experiment.sections if len(section.policies) > 2)
+    others = (p.name for section in shown for p in section.policies if p.is_other_model)
+    against = tuple(dict.fromkeys((*against, *others)))
     comparisons = published_comparisons(experiment.sections, experiment.ends, experiment.plan.steps)
     known = [comparison for comparison in comparisons if comparison.is_planned]
     unmatched = _without_table(experiment.sections, known)

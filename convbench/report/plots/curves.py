@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -41,6 +41,8 @@ class Axis:
 TEMPERATURE = Axis("sampling temperature", "temperature")
 TURNS = Axis("policy turns n", "number of turns")
 ROUNDS = Axis("round", "round (0 is Base)")
+LEVELS = ("-.", "--", ":")
+"""Styles of the lines of models that are not trained."""
 
 
 def temperature_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
@@ -138,7 +140,7 @@ def size_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture
 
 def round_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
     """Return curves of accuracy and reward by round, for learners trained in rounds; Base is round
-    0. None if no learner has two rounds."""
+    0, and models that are not trained are level lines. None if no learner has two rounds."""
     rounds = rounds_of(section)
     if not rounds:
         return None
@@ -151,9 +153,9 @@ def round_curves(section: Section, judge: str | None, kind: ErrorKind) -> Pictur
             for name, policies in rounds.items()
         }
 
-    return draw_curves(
-        section.title, _curve_measures([section], judge), measure_points, ROUNDS, judge, kind
-    )
+    measures = _curve_measures([section], judge)
+    others = [policy for policy in section.policies if policy.is_other_model]
+    return draw_curves(section.title, measures, measure_points, ROUNDS, judge, kind, others=others)
 
 
 def trained_rows(policy: Policy) -> int | None:
@@ -213,14 +215,15 @@ def draw_curves(
     kind: ErrorKind,
     *,
     base: Policy | None = None,
+    others: Sequence[Policy] = (),
     printed: Callable[[Measure], Points] | None = None,
 ) -> Picture | None:
     """Return a picture with a panel for each measure that has points, and a line with 95% intervals
     for each method; None without points.
 
     Points of several methods are shifted slightly so that they do not overlap. The mean of `base`
-    is a dotted line; `printed` points are hollow on dashed lines. `judge` and `kind` are named in
-    the caption.
+    is a dotted line, those of `others` are level black ones; `printed` points are hollow on dashed
+    lines. `judge` and `kind` are named in the caption.
     """
     panels = [(m, lines) for m in measures if any((lines := points(m)).values())]
     if not panels:
@@ -234,6 +237,10 @@ def draw_curves(
         flat = measure.mean_of(base, kind) if base else None
         if flat is not None:
             axes.axhline(flat.mean, color=GREY, linestyle=":", linewidth=1.2, label="Base")
+        for policy, style in zip(others, cycle(LEVELS), strict=False):
+            level = measure.mean_of(policy, kind)
+            if level is not None:
+                axes.axhline(level.mean, color="black", linestyle=style, label=policy.name)
         axes.set_xlabel(axis.label)
         axes.set_ylabel(f"{measure.head}\n({measure.unit})")
     bars = f"bars: {interval_text(kind)}" + ("; hollow: printed" if printed else "")
@@ -243,6 +250,9 @@ def draw_curves(
     scored = f", judge {judge}" if judge and len(panels) > 1 else ""
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
     caption += " The dotted line is Base." if base else ""
+    caption += (
+        f" Level black lines, not trained: {', '.join(p.name for p in others)}." if others else ""
+    )
     caption += " Hollow points on dashed lines are printed." if printed else ""
     return save_picture(
         figure, slug(f"{axis.name} {title} {judge or ''}"), caption, title=title + scored

@@ -1,6 +1,11 @@
 """The tables of a section."""
 
-from convbench.report.tables.adaptation import adaptation_table, choice_table, kind_table
+from convbench.report.tables.adaptation import (
+    adaptation_table,
+    choice_table,
+    kind_table,
+    prompt_table,
+)
 from convbench.report.tables.cells import headline_measure, measures_of
 from convbench.report.tables.details import (
     conversation_counts,
@@ -51,6 +56,7 @@ __all__ = [
     "meeting_table",
     "paired_table",
     "panel_tables",
+    "prompt_table",
     "reference_table",
     "review_table",
     "rounds_of",

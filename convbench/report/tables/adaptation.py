@@ -14,7 +14,8 @@ from convbench.judge.adaptation.accuracies import NOTHING, PASSAGE, UNTRAINED, V
 from convbench.judge.few_shot.baselines import CONTROL, ORACLE
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
-from convbench.report.policies import Policy, judge_spec
+from convbench.report.policies import Policy, judge_spec, round_of
+from convbench.report.published import printed_rounds
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, estimate_cell, interval_cells, span_cell
 from convbench.schema.judge_kinds import Measure
@@ -67,8 +68,8 @@ def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Valu
 
     The keys, in this order and only if they have values, are nothing, the passage alone, the best
     known settings and the control (as `train seal` wrote them), Base's untrained edits, and the
-    other policies by name. "Nothing" has one pair for each group. Raise RunError if `seal.json` is
-    malformed.
+    other policies' by `taught_by`. "Nothing" has one pair for each group. Raise RunError if
+    `seal.json` is malformed.
     """
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in WORDS:
@@ -81,8 +82,14 @@ def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Valu
         }
         accuracies[UNTRAINED] = _policy_accuracies(section.base, judge)
     learnt = sorted((p for p in section.policies if not p.is_base), key=lambda p: p.name)
-    accuracies |= {policy.name: _policy_accuracies(policy, judge) for policy in learnt}
+    accuracies |= {taught_by(policy): _policy_accuracies(policy, judge) for policy in learnt}
     return {name: values for name, values in accuracies.items() if values}
+
+
+def taught_by(policy: Policy) -> str:
+    """Return what was trained on if it was a policy's edits: a learner's name, or the edits of a
+    model that is not trained, which the policy of the run learns."""
+    return f"self-edits of {policy.name}" if policy.is_other_model else policy.name
 
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
@@ -210,6 +217,74 @@ def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) 
         "passage, Student's t over passages.",
     )
     return Table("Kinds of self-edits", columns, tuple(rows), notes, "kinds-of-self-edits")
+
+
+def prompt_table(sections: Sequence[Section], judge: str | None) -> Table | None:
+    """Return the table of what rounds of self-edits gain with each prompt (protocol): untrained
+    edits, then every round, with the printed line below ours. None for one prompt, or if nothing
+    was trained in rounds."""
+    accuracies_by_prompt = {
+        section.protocol: _accuracies_by_round(section, judge) for section in sections
+    }
+    taught = {name: values for name, values in accuracies_by_prompt.items() if len(values) > 1}
+    if len(taught) < 2:
+        return None
+    printed = {name: printed_rounds(name) for name in taught}
+    last = max(
+        *(max(values) for values in taught.values()), *(len(p) - 1 for p in printed.values())
+    )
+    rows = []
+    for name, by_round in taught.items():
+        means = (estimate_mean(by_round[n]) if n in by_round else None for n in range(last + 1))
+        gain = _paired_change(by_round[max(by_round)], _by_passage(by_round[0]))
+        passages = str(len(_by_passage(by_round[0])))
+        rows.append(
+            (
+                Cell(name),
+                *(estimate_cell(mean, 3) for mean in means),
+                *interval_cells(gain, 3),
+                Cell(passages),
+            )
+        )
+        if theirs := printed[name]:
+            texts = [f"{value:.3f}" for value in theirs] + ["-"] * (last + 1 - len(theirs))
+            texts += [f"{theirs[-1] - theirs[0]:+.3f}", "-", "-"]
+            rows.append(tuple(Cell(text, quiet=True) for text in ("  printed", *texts)))
+    columns = (
+        Column("Prompt", "Prompt", numeric=False),
+        Column("Untrained", "Untr."),
+        *(Column(f"Round {number}", f"R{number}") for number in range(1, last + 1)),
+        Column("Gain", "Gain"),
+        Column("95% interval", "95%"),
+        Column("passages", "pass."),
+    )
+    gains = [theirs[-1] - theirs[0] for theirs in printed.values() if theirs]
+    notes = [
+        "Closed-book accuracy after training on the edits that each prompt asks for, mean ± "
+        "standard error. Gain: the last round less untrained edits, paired by passage, Student's t "
+        "over passages."
+    ]
+    if gains:
+        notes.append(
+            "Printed: Zweiger et al. 2025 (SEAL), appendix C, which says that training improves "
+            f"accuracy by about 6 to 11 points in all cases; the lines above gain "
+            f"{100 * min(gains):.1f} to {100 * max(gains):.1f} points. Models, data and judge are "
+            "not ours."
+        )
+    return Table("Rounds by prompt", columns, tuple(rows), tuple(notes), "prompts")
+
+
+def _accuracies_by_round(section: Section, judge: str | None) -> dict[int, Values]:
+    """Return accuracies of Base's edits (0) and of every round's; empty if the judge measures no
+    adaptations or there is no Base."""
+    accuracies = adaptation_accuracies(section, judge)
+    rounds = {
+        which[1]: accuracies[policy.name]
+        for policy in section.policies
+        if (which := round_of(policy)) is not None and policy.name in accuracies
+    }
+    start = {0: accuracies[UNTRAINED]} if UNTRAINED in accuracies else {}
+    return {**start, **dict(sorted(rounds.items()))} if start else {}
 
 
 def _accuracy_cells(

@@ -22,8 +22,15 @@ from convbench.report.tables.cells import (
     percent_cell,
     span_cell,
 )
-from convbench.stats.duels import IntervalEstimate, win_probability
-from convbench.stats.means import ErrorKind, Estimate, estimate_mean, holm_adjusted, share_interval
+from convbench.stats.duels import IntervalEstimate
+from convbench.stats.means import (
+    ErrorKind,
+    Estimate,
+    estimate_mean,
+    holm_adjusted,
+    inverse_logit,
+    share_interval,
+)
 
 
 def duel_points(first: Policy, second: Policy, score: Measure) -> list[tuple[str, float]]:
@@ -328,7 +335,7 @@ def _bound_cells(bound: IntervalEstimate | None, *, reference: bool) -> list[Cel
     return [
         decimal_cell(bound.value, 2, sign="+", span=ends),
         span_cell(ends, 2, "+"),
-        decimal_cell(win_probability(bound.value), 3),
+        decimal_cell(inverse_logit(bound.value), 3),
     ]
 
 

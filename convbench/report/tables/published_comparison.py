@@ -17,11 +17,12 @@ from convbench.report.published import (
     RIVAL,
     SELF_EDITS,
     ReferenceTable,
+    is_data_writer,
     known_model,
     reference_of,
 )
 from convbench.report.sections import Section
-from convbench.report.tables.adaptation import adaptation_accuracies
+from convbench.report.tables.adaptation import adaptation_accuracies, taught_by
 from convbench.report.tables.cells import estimate_cell
 from convbench.report.tables.judges import duel_points
 from convbench.stats.means import ErrorKind, Estimate, estimate_mean
@@ -115,6 +116,8 @@ def _colbench_measures(
 
 def _published_name(policy: Policy, reference: ReferenceTable) -> str:
     """Return the name of one of our policies in ColBench's table."""
+    if policy.is_other_model:
+        return known_model(policy.model) or policy.name
     if policy.is_base:
         known = known_model(policy.model)
         trained = known is None or (known == LARGE and LARGE not in reference.methods)
@@ -128,9 +131,11 @@ def _published_name(policy: Policy, reference: ReferenceTable) -> str:
 
 def _edit_lines(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[MethodLine]:
     few_shot = section.protocol == "self-edit-few-shot"
+    others = (policy for policy in section.policies if policy.is_other_model)
+    written = {taught_by(p): "Passage + GPT-4.1 data" for p in others if is_data_writer(p.model)}
     for name, values in adaptation_accuracies(section, judge).items():
         mean = estimate_mean(values, kind)
         if few_shot:
             yield SOLVED.get(name, name), name, (mean,)
         else:
-            yield EDITS.get(name, name), name, (mean, None, None)
+            yield {**EDITS, **written}.get(name, name), name, (mean, None, None)

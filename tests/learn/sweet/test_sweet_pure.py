@@ -21,6 +21,7 @@ from convbench.learn.sweet.pairs import (
     ranked_pairs,
     trajectory_pairs,
 )
+from convbench.learn.sweet.stages import critic_recipe
 from convbench.learn.tokens import ChatTokens
 from convbench.models.scripted import open_scripted
 from convbench.rollout.plan import plan_branches, sample_candidate
@@ -229,3 +230,6 @@ def test_recipes_hold_the_published_values() -> None:
     assert load_spec(Recipe, "recipes", "rft").weighting.threshold == 1.0
     with pytest.raises(TrainError, match=r"recipe 'x': args\.bet: Extra inputs"):
         SweetArgs.from_args({"bet": 1}, "x")
+    wrong = SweetArgs(critic={"epochs": "many"})
+    with pytest.raises(TrainError, match=r"recipe 'sweet': args.critic.epochs: Input should be"):
+        critic_recipe(sweet, wrong)
