@@ -43,8 +43,10 @@ def _find_tags(text: str) -> Iterator[tuple[bool, re.Match[str]]]:
 def opens_thinking(text: str) -> bool:
     """Return whether a thinking block opens in the text: the `Thinking` of reports.
 
-    The paper's "percentage of times that the model outputs <thinking> tags" (section 4). A block
-    that the chat template opened counts if it closes here.
+    It does if it has an opening tag, closed or not, or if its first tag is `</think>`, `[/THINK]`
+    or `◁/think▷`, which close a block that the chat template opened. Any other closing tag alone,
+    such as `</thinking>`, does not count. The paper's "percentage of times that the model outputs
+    <thinking> tags", section 4.
     """
     tags = list(_find_tags(text))
     return any(not closing for closing, _ in tags) or _opened_before(tags)

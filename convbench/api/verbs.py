@@ -29,6 +29,7 @@ from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
+from convbench.publish.collection import publish_experiment
 from convbench.publish.dataset import PublishedDataset
 from convbench.publish.send import publish_target
 from convbench.report.report import create_report as report_runs
@@ -199,17 +200,27 @@ def query(sql: str, *runs: RunOrFolder, frame: Frame = "pandas") -> Any:
 
 
 @with_options(
-    PublishOptions, _leading_parameter("repo", str), _leading_parameter("run", RunOrFolder, None)
+    PublishOptions,
+    _leading_parameter("repo", str | None, None),
+    _leading_parameter("run", RunOrFolder, None),
 )
-def publish(repo: str, run: RunOrFolder = None, **keywords: Any) -> Path | str:
-    """Publish a run or a checkpoint on the Hub. Return its address as text.
+def publish(repo: str | None = None, run: RunOrFolder = None, **keywords: Any) -> Path | str:
+    """Publish a run or a checkpoint on the Hub, or all sets of an experiment (`experiment`,
+    `prefix`). Return its address as text, of an experiment that of the card.
 
-    With `dry_run=True` nothing is sent, and the Path of the written folder is returned.
+    With `dry_run=True` nothing is sent, and the Path of the written folder is returned. The error
+    that stopped an experiment's uploads is raised; the same call uploads what is missing.
     """
     values = {"repo": repo, **_with_folders(keywords)}
     if run is not None:
         values["run"] = open_run(run).path
-    _, done = publish_target(options_of(PublishOptions, values))
+    options = options_of(PublishOptions, values)
+    if options.experiment is not None:
+        published = publish_experiment(options)
+        if published.stopped is not None:
+            raise published.stopped
+        return published.uploaded.url if published.uploaded else Path(str(published.folder))
+    _, done = publish_target(options)
     if done.uploaded is not None:
         return done.uploaded.url
     return done.dataset.folder if isinstance(done, PublishedDataset) else done.folder

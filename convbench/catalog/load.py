@@ -33,8 +33,10 @@ def load_spec(
 ) -> S:
     """Return the validated spec of this kind and name; the name may be a path (`locate_spec`).
 
-    What it extends is merged under it, then `sets` replace values, by dotted key (`--set a.b=c`).
-    Raises SpecError naming file, key, what was found and what was expected.
+    `specs` are folders, not files, searched before `./specs` and the shipped ones. What it extends
+    is merged under it, then `sets` replace values, by dotted key (`--set a.b=c`). Raise SpecError,
+    which names file, key, what was found and what was expected, also if one of `specs` is no
+    folder.
     """
     path, moved_fields = locate_spec(kind, name, specs), _moved_fields(model)
     value = read_extended(path, kind, specs, moved_fields=moved_fields)

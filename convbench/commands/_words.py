@@ -106,8 +106,8 @@ PANELS = {
         ),
         "publish": CommandEntry(
             "publish",
-            "Publish a run as a dataset (parquet, card, all that `pull` needs), or a checkpoint"
-            " as a model with its card.",
+            "Publish a run as a dataset (parquet, card, all that `pull` needs), a checkpoint as a"
+            " model with its card, or all runs of an experiment with a collection of them.",
         ),
         "pull": CommandEntry("pull", "Restore a published run, which every command then accepts."),
     },

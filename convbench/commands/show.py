@@ -188,7 +188,7 @@ def print_conversation(shown: ConversationVerdicts) -> None:
     graded = grade_conversation(m.protocol, c, shown.example)
     print_fact("conversation", c.conversation_id)
     print_fact("run", shell_path(shown.run.path))
-    policy = m.cast[m.protocol.policy].model if m.cast else "imported"
+    policy = m.policy_member.model
     sent = sent_temperature(m.protocol, c)
     heat = "not sent" if sent is None else f"{sent:g}"
     print_fact("what", f"{m.task.name} · {m.protocol.name} · {m.mode} · {policy} · T {heat}")

@@ -110,12 +110,13 @@ class Step:
         return "/".join(part for part in (self.cell.name, self.kind, self.checkpoint) if part)
 
     def required_steps(self) -> tuple[str, ...]:
-        """Return the addresses of the steps that this one needs, each after those that it needs
-        itself.
+        """Return the addresses of the steps that this one needs directly; not what those need in
+        turn.
 
         `build` needs none, and `judge` its cell's build. A training needs build and judge of its
-        cell, or of every pooled cell, then the training that it starts from; an evaluation needs
-        build and judge of its cell, then the training of its checkpoint.
+        cell, or of every pooled cell, then the training that it starts from. An evaluation needs
+        build and judge of its own cell, then, unless its model is untrained, its checkpoint's
+        training.
         """
         own_log = [f"{self.cell.name}/build", f"{self.cell.name}/judge"]
         logs = [f"{cell.name}/{kind}" for cell in self.pooled for kind in ("build", "judge")]

@@ -93,10 +93,10 @@ def _run_rounds(root: Run, count: int, options: RoundsOptions) -> RoundsResult:
 
 
 def find_root(options: RoundsOptions) -> Run:
-    """Return the run to start from: the named one, or the newest.
+    """Return the run to start from: the named one, or the one that `runs/latest` points to.
 
-    Raise RunError if there is none, DataError if it has no train questions, or no test questions
-    although rounds are evaluated.
+    That is the run last built, resumed, imported or pulled here. Raise RunError if there is none,
+    DataError if it has no train questions, or no test questions although rounds are evaluated.
     """
     root = find_run(options.run)
     split_counts = splits_of(root)

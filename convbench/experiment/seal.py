@@ -119,12 +119,11 @@ def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> RoundsWit
 
 
 def write_table(result: SealResult) -> Path:
-    """Write the measurements so far to `seal.json` and `seal.md` (`seal-LABEL` with a label) in the
-    run's reports; return the path of the latter."""
+    """Write the measurements so far to `self-edits.json` and `seal.md` in the run's reports
+    (`self-edits-LABEL.json`, `seal-LABEL.md` with a label); return the path of the latter."""
     reports = result.rounds.run.reports_folder
-    name = f"seal-{result.label}" if result.label else "seal"
     return adaptation.write_seal_report(
-        reports, result.taught, result.pretrained, result.forgetting, name
+        reports, result.taught, result.pretrained, result.forgetting, result.label
     )
 
 

@@ -241,10 +241,11 @@ REDIRECTS = 10
 
 @lru_cache(maxsize=1)
 def install_bounded_client() -> None:
-    """Make huggingface_hub send its requests through a client with bounded responses from now on.
+    """Make huggingface_hub read responses into memory only up to a bound from now on.
 
-    The client's or the caller's own hooks, timeout and redirect setting are kept. Further calls do
-    nothing.
+    Beyond 128 MiB, decompressed, a request raises HubError. Responses that the caller streams, such
+    as downloads to files, are not bounded. The client's or the caller's own hooks, timeout and
+    redirect setting are kept. Further calls do nothing.
     """
     import httpx
     from huggingface_hub import get_session, set_client_factory

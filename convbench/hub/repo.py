@@ -1,9 +1,11 @@
-"""Upload a folder to the Hub in one commit, and read what a repository holds."""
+"""Upload a folder to the Hub in one commit, read a repository, and list repositories in a
+collection.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import orjson
 
 from convbench.errors import HubError
-from convbench.hub.client import quiet_clients, translate_errors
+from convbench.hub.client import first_line, quiet_clients, translate_errors
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, HfApi
@@ -76,17 +78,86 @@ def upload_folder(
             _check_owner(api, repo, kind, files, folder, mark)
         full = api.create_repo(repo, repo_type=kind, private=private, exist_ok=True).repo_id
         remote = api.repo_info(full, repo_type=kind)
-        if private and not remote.private:
-            raise HubError(
-                f"{what}: found a public repository; expected a private one (--private); make it "
-                "private on the Hub, or choose another name"
-            )
+        if private:
+            _refuse_public(what, "repository", remote.private)
         old = _repo_files(api, full, kind, remote.sha) or ()
         _check_owner(api, full, kind, old, folder, mark, remote.sha)
         info = _commit_folder(api, full, kind, folder, old, message, remote.sha)
     return UploadResult(
         full, _repo_url(api, kind, full), info.oid, files is None, info.oid != remote.sha
     )
+
+
+def _refuse_public(what: str, kind: str, is_private: bool | None) -> None:
+    """Raise HubError unless it is private, which the user asked for."""
+    if not is_private:
+        raise HubError(
+            f"{what}: found a public {kind}; expected a private one (--private); make it "
+            "private on the Hub, or choose another name"
+        )
+
+
+def check_upload(
+    repo: str, folder: Path, *, private: bool = False, mark: str = "run/run.json"
+) -> None:
+    """Raise HubError if `upload_folder` would be refused, as the dataset repository and the
+    folder's card are now; else return None. Nothing is written.
+
+    A repository that does not exist passes: whether it may be created shows when it is.
+    """
+    what = f"dataset {repo}"
+    with quiet_clients(), translate_errors(what, writing=True):
+        from huggingface_hub import HfApi, get_session
+        from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+
+        api = HfApi()
+        card = {"content": (folder / "README.md").read_text("utf-8"), "repoType": "dataset"}
+        reply = get_session().post(f"{api.endpoint}/api/validate-yaml", json=card)
+        if reply.status_code == 400:
+            problem = first_line(reply.json()["errors"][0]["message"])
+            raise HubError(f"{what}: the Hub refuses its card: {problem}")
+        hf_raise_for_status(reply)
+        files = _repo_files(api, repo, "dataset")
+        if files is not None:
+            _check_owner(api, repo, "dataset", files, folder, mark)
+            if private:
+                _refuse_public(what, "repository", api.dataset_info(repo).private)
+
+
+def own_namespaces() -> tuple[str, ...]:
+    """Return the namespaces of this token's user: the own name, then those of organisations. Raises
+    HubError without a valid token."""
+    with quiet_clients(), translate_errors("the Hub"):
+        from huggingface_hub import HfApi
+
+        user = HfApi().whoami()
+    return (str(user["name"]), *(str(group["name"]) for group in user.get("orgs", ())))
+
+
+def update_collection(
+    namespace: str, title: str, about: str, notes: Mapping[str, str], *, private: bool = False
+) -> str:
+    """Make the namespace's collection of this title hold these datasets; return its URL.
+
+    It is created if it is missing, with the description `about`. `notes` has the datasets and what
+    is written beside each. Other items stay. Raise HubError if it is public despite `private`, and
+    for errors of the Hub.
+    """
+    what = f"collection {namespace}/{title}"
+    with quiet_clients(), translate_errors(what, writing=True):
+        from huggingface_hub import HfApi
+
+        api = HfApi()
+        collection = api.create_collection(
+            title, namespace=namespace, description=about, private=private, exists_ok=True
+        )
+        if private:
+            _refuse_public(what, "collection", collection.private)
+        present = {item.item_id for item in collection.items}
+        for repo, note in notes.items():
+            if repo not in present:
+                api.add_collection_item(collection.slug, repo, "dataset", note=note, exists_ok=True)
+        return collection.url
 
 
 def _repo_url(api: HfApi, kind: Kind, repo: str) -> str:

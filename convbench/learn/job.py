@@ -128,20 +128,22 @@ class Job:
     def chat_of(self, run: Run) -> ChatTokens:
         """Return tokenizer and chat template of the model, with the tools of a run."""
         manifest = run.manifest
-        policy = manifest.cast.get(manifest.protocol.policy)
         return ChatTokens(
             load_tokenizer(self.model),
             reasoning=self.recipe.data.reasoning,
             options={
-                **(policy.template_options if policy else {}),
+                **manifest.policy_member.template_options,
                 **_template_tools(manifest.protocol),
             },
         )
 
     @cached_property
     def other_chats(self) -> dict[str, tuple[ChatTokens, RecordedProbs | None]]:
-        """(Chat, recorded log-probabilities or None) of each run after the first, by its id; empty
-        for a single run."""
+        """Return (chat, recorded log-probabilities) of each run after the first, by its id.
+
+        The second is None for every run if the objective does not use recorded log-probabilities,
+        whether or not the run has any. Empty for a single run.
+        """
         return {
             run.manifest.id: (self.chat_of(run), recorded_for(self, run)) for run in self.runs[1:]
         }

@@ -161,13 +161,12 @@ class Selection:
 
 
 def select(run: Run, data: Data, large: int = LARGE) -> Selection:
-    """Return the train conversations of the run's own policy with one judge's reward, ordered by
-    question and sample.
+    """Return the train conversations of the run's own policy with one judge's reward.
 
-    The others are counted as skipped by reason: of another split, failed, branches, flagged (by
-    `data.flagged`), unjudged, beyond `data.rows`. Raise TrainError if the run is not judged, if it
-    has several judges and none is named, if verdicts of one judge come from two versions, if
-    nothing is left, or if all rewards are equal.
+    By question, then sample. With `data.rows` whole tasks are taken, so that rows come nearest to
+    it (maybe more). Others are counted as skipped by reason. Raise TrainError if the run is not
+    judged, has several judges and none is named or one in two versions, has fewer rows than
+    `data.rows`, if nothing is left, or if all of several rewards are equal.
     """
     selection = collect_conversations(run, data, large=large)
     logged, skipped = selection.logged, Counter(selection.skipped)
@@ -252,11 +251,8 @@ def name_hash(name: str) -> bytes:
 
 
 def policy_of(run: Run) -> str:
-    """Return the model that spoke as the policy in a run; of a folder only its name, "" if the log
-    names no model."""
-    manifest = run.manifest
-    member = manifest.cast.get(manifest.protocol.policy)
-    model = member.model if member else ""
+    """Return the model that spoke as the policy in a run; of a folder only its name."""
+    model = run.manifest.policy_member.model
     kind, colon, path = model.rpartition(":")
     return f"{kind}{colon}{Path(path).name}" if Path(path).is_absolute() else model
 

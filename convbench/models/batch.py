@@ -173,9 +173,11 @@ def refusal_error(
 
 
 def parse_result(line: bytes) -> dict[str, Any] | None:
-    """Return a line of results as an object whose `custom_id` is a text.
+    """Return a line of results as an object whose `custom_id` is a text, else None.
 
-    Return None for invalid JSON, any other JSON value, and an object without such a `custom_id`.
+    The line is read leniently (`loads`): bytes that are not UTF-8 become U+FFFD, and NaN becomes
+    None. Return None for what is no JSON even so, for any other JSON value, and for an object
+    without such a `custom_id`.
     """
     try:
         result = loads(line)

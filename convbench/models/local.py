@@ -240,9 +240,10 @@ class LocalModel(Model):
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
 
     async def aclose(self) -> None:
-        """End the thread after its current pass and release the weights.
+        """End the thread after its current pass, wait for that, and release the weights.
 
-        A later call loads them again.
+        Calls that have not ended get neither reply nor error: their futures are left as they are.
+        Nothing is done without a thread. A later call loads the weights again.
         """
         batcher, self._batcher = self._batcher, None
         if batcher is not None:

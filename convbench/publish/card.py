@@ -199,7 +199,7 @@ def _pretty_name(manifest: RunManifest) -> str:
 
 
 def _opening_text(manifest: RunManifest, numbers: CardFigures) -> str:
-    policy = manifest.cast[manifest.protocol.policy].model
+    policy = manifest.policy_member.model
     splits = ", ".join(f"{count:,} {split}" for split, count in numbers.splits.items())
     kind = "imported" if manifest.kind == "import" else "complete"
     protocol = inline_text(manifest.protocol.title)
@@ -239,7 +239,7 @@ def _tables_section(rows: Mapping[str, Mapping[str, int]], judge: str | None) ->
 
 {named} Failed conversations are rows with a `failure`; leave them out of training with
 `filter(lambda row: row["failure"] is None)`. The records themselves are in `run/`:
-`convbench pull` makes a run of them that every command accepts."""
+`convbench pull` turns them into a run that every command accepts."""
 
 
 def _load_section(repo: str) -> str:
@@ -411,10 +411,10 @@ def _add_costs(conversations: float | None, judging: float | None) -> float | No
 
 
 def model_terms(model: str) -> str:
-    """Return the address of a model's terms, by a provider's word in its reference.
+    """Return the address of a model's terms, by a provider's word anywhere in its reference.
 
-    It is `-` for no model, a script or a rule, and "see the model's own card" for an unknown
-    provider.
+    Without such a word it is `-` for no model, an imported one, a script or a rule, else "see the
+    model's own card". The word goes first: `script:llama.yaml` gives Llama's terms.
     """
     for word, address in TERMS.items():
         if word in model.lower():
@@ -453,7 +453,7 @@ def _licence_section(manifest: RunManifest) -> str:
     source = f" of {inline_text(licence.source)}" if licence.source else ""
     return (
         f"## Licence\n\nThe questions keep the licence{source}: {inline_code(licence.id)}.{note} "
-        "The conversations are given under the same."
+        "The conversations are released under the same licence."
     )
 
 

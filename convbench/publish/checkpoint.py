@@ -208,7 +208,6 @@ def publish_checkpoint(
     private: bool = False,
     dry_run: bool = False,
     folder: Path | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> PublishedCheckpoint:
     """Publish a checkpoint as model `repo` in one commit. Unchanged content makes no new commit.
 
@@ -223,7 +222,7 @@ def publish_checkpoint(
     notes = _checkpoint_notes(checkpoint, run, results)
     with make_workspace(target.parent if dry_run else checkpoint.folder, ".publish-") as space:
         staging = space / "model"
-        write_model_folder(checkpoint, run, repo, staging, results, datasets, environment)
+        write_model_folder(checkpoint, run, repo, staging, results, datasets)
         files = {
             path.relative_to(staging).as_posix(): path.stat().st_size
             for path in sorted(staging.rglob("*"))
@@ -243,7 +242,6 @@ def write_model_folder(
     folder: Path,
     results: EvaluationResults | None,
     datasets: Sequence[str],
-    environment: Mapping[str, str] | None = None,
 ) -> None:
     """Write the model's repository into a new folder: model files, recipe, `training.json`,
     README.md, results if known, and a seal.
@@ -278,7 +276,7 @@ def write_model_folder(
             (folder / RESULTS).write_text(scores, encoding="utf-8")
     except OSError as error:
         raise disk_error(folder, error) from None
-    refuse_secrets(folder, environment)
+    refuse_secrets(folder)
     _refuse_paths(folder, (checkpoint.folder, run.path, Path.home()))
     about = {
         "repo": repo,

@@ -20,7 +20,7 @@ LOGGED = {
     "log_pi_positive": "log π of positively weighted conversations (nats)",
     "log_pi_negative": "log π of negatively weighted conversations (nats)",
     "log_ratio": "log π/π₀ (nats per row)",
-    "rewards/accuracies": "pairs ranked rightly (share)",
+    "rewards/accuracies": "pairs ranked correctly (share)",
 }
 """Labels of the training log's figures in a card, by key."""
 USED = {"swift": ("weighting",), "dpo": ("pairing",), "step_dpo": ("pairing",)}
@@ -336,8 +336,8 @@ def _limits_section(manifest: RunManifest, results: EvaluationResults | None) ->
         "tested outside of them.",
         "- It was trained on logged conversations and a judge's rewards, which prefer some styles "
         "and lengths; a higher reward need not be a better answer.",
-        "- It says wrong things with confidence, and inherits the base's faults. It was not "
-        "tested for safety.",
+        "- It may state falsehoods with confidence, and has the faults of its base model. It was "
+        "not tested for safety.",
     ]
     if results is None:
         lines.append("- Whether it is better than its base was not measured.")

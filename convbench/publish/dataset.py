@@ -57,7 +57,7 @@ def write_traces(run: Run, folder: Path) -> None:
     is written.
     """
     protocol = run.manifest.protocol
-    policy = run.manifest.cast[protocol.policy].model
+    policy = run.manifest.policy_member.model
     ended = (talk for talk in run.conversations() if talk.failure is None)
     for number, talk in enumerate(islice(ended, MOST), 1):
         header = _trace_header(run, talk.conversation_id)
@@ -114,6 +114,8 @@ class DatasetFolder:
     """Rows by config and split."""
     judge: str | None
     """The judge whose reward is the column `reward`."""
+    figures: CardFigures
+    """The numbers of its card."""
     left_out: int = 0
     """Number of conversations left out because they contain hidden text."""
     notes: list[str] = field(default_factory=list)
@@ -127,7 +129,6 @@ def write_dataset_folder(
     *,
     judge: str | None = None,
     leave_out_leaks: bool = False,
-    environment: Mapping[str, str] | None = None,
 ) -> DatasetFolder:
     """Write README.md, parquet tables, `specs/`, `traces/`, `eval.yaml`, the records (`run/`) and a
     seal into a new or empty folder.
@@ -150,10 +151,11 @@ def write_dataset_folder(
         rows, numbers = write_dataset(folder / "run", repo, folder, judge)
     except OSError as error:
         raise disk_error(folder, error) from None
-    refuse_secrets(folder, environment)
+    refuse_secrets(folder)
     about = {"repo": repo, "judge": judge, "version": __version__}
     seal_folder(folder, "set", names_in(folder), about)
-    return DatasetFolder(folder, rows, judge, len(without), _dataset_notes(run, numbers, judge))
+    notes = _dataset_notes(run, numbers, judge)
+    return DatasetFolder(folder, rows, judge, numbers, len(without), notes)
 
 
 def write_dataset(

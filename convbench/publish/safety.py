@@ -43,13 +43,13 @@ class SecretScanner:
         return next((f"the value of ${n}" for v, n in self._values.items() if v in text), None)
 
 
-def refuse_secrets(folder: Path, environment: Mapping[str, str] | None = None) -> None:
+def refuse_secrets(folder: Path) -> None:
     """Raise RunError if text files of a folder and its subfolders contain secrets; it names file,
     line and field of the first five.
 
     Text files are those with an ending in TEXT, compressed records included; others are not read.
     """
-    scanner = SecretScanner(environment)
+    scanner = SecretScanner()
     findings = [
         finding
         for path in sorted(folder.rglob("*"))

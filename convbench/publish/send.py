@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from convbench.errors import RunError, UsageError
-from convbench.hub.repo import check_name
+from convbench.hub.repo import UploadResult, check_name
 from convbench.options.publish import PublishOptions
 from convbench.publish.checkpoint import (
     PublishedCheckpoint,
@@ -31,6 +31,10 @@ def refuse_unfit(options: PublishOptions) -> None:
     exclude each other."""
     if options.checkpoint is not None and options.leave_out_leaks:
         raise UsageError("--leave-out-leaks is for runs; leave it out")
+    if options.prefix is not None:
+        raise UsageError("--prefix is for --experiment; leave it out")
+    if options.repo is None:
+        raise UsageError("found no repository; expected OWNER/NAME, as convbench publish me/arc")
     check_name(options.repo, "dataset" if options.checkpoint is None else "model")
     if options.checkpoint is None:
         find_run(options.run)
@@ -56,6 +60,7 @@ def publish_as_dataset(options: PublishOptions, run: Run) -> PublishedDataset:
     A dry run writes the folder (RUN/publish) and sends nothing. Unchanged content makes no new
     commit. Raises RunError (nothing to publish, secrets, hidden text in messages) or HubError.
     """
+    assert options.repo is not None
     private = bool(options.private)
     done = publish_run(
         run,
@@ -67,19 +72,26 @@ def publish_as_dataset(options: PublishOptions, run: Run) -> PublishedDataset:
         leave_out_leaks=options.leave_out_leaks,
     )
     if done.uploaded is not None:
-        noted = {"repo": done.uploaded.repo, "commit": done.uploaded.commit, "private": private}
-        write_atomic(run.path / NOTE, json.dumps(noted).encode() + b"\n")
+        record_upload(run, done.uploaded, private)
     return done
 
 
+def record_upload(run: Run, uploaded: UploadResult, private: bool) -> None:
+    """Write in a run where it was published, for the cards of its checkpoints."""
+    noted = {"repo": uploaded.repo, "commit": uploaded.commit, "private": private}
+    write_atomic(run.path / NOTE, json.dumps(noted).encode() + b"\n")
+
+
 def publish_as_model(options: PublishOptions) -> PublishedCheckpoint:
-    """Publish a checkpoint as a model in one commit, with its evaluation.
+    """Publish a checkpoint as a model in one commit, with its evaluation if it has one.
 
     The option `run` names the run it was trained on, if that is not found automatically; `judge`
-    the one whose reward is in the card, if there are several. A dry run writes the folder
-    (CHECKPOINT/publish). Raises RunError (no checkpoint, secrets, no run) or HubError.
+    the one whose reward is in the card. A dry run writes the option's `folder` (CHECKPOINT/publish)
+    and sends nothing; otherwise no folder is left, and unchanged content makes no commit. Raise
+    RunError (no checkpoint, secrets, no run, unclear judge) or HubError.
     """
     assert options.checkpoint is not None
+    assert options.repo is not None
     checkpoint = read_checkpoint(options.checkpoint)
     parent = _training_run(checkpoint, options.run)
     return publish_checkpoint(

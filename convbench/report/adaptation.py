@@ -12,7 +12,7 @@ from convbench.judge.adaptation.accuracies import Values
 from convbench.judge.adaptation.passages import ForgettingSequence, mean_matrix
 from convbench.report.document import Picture
 from convbench.report.plots.style import drawing_style, new_figure, save_picture
-from convbench.report.tables.adaptation import taught_table
+from convbench.report.tables.adaptation import ACCURACIES, taught_table
 from convbench.report.writers import markdown_table, write_pictures
 from convbench.store.jsonl import write_atomic
 
@@ -103,24 +103,22 @@ def write_seal_report(
     taught: Mapping[str, Values],
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[ForgettingSequence]],
-    name: str = "seal",
+    label: str = "",
 ) -> Path:
-    """Write `seal.json` and `seal.md` (or of another name) into a run's folder of reports, and
-    return the path of `seal.md`.
+    """Write `self-edits.json` and `seal.md` into a run's folder of reports, and return the path of
+    `seal.md`; with a label they are `self-edits-LABEL.json` and `seal-LABEL.md`.
 
-    `seal.json` maps what was trained on to its (passage, accuracy) pairs. `seal.md` has their
+    `self-edits.json` maps what was trained on to its (passage, accuracy) pairs. `seal.md` has their
     table, that of `pretrained` if it is not empty, and a table and heat map for each entry of
     `forgotten`, which are also written as `forgetting-ROW.md` with pictures
-    (`NAME-forgetting-ROW.md` for another name).
+    (`forgetting-LABEL-ROW.md`).
     """
     reports.mkdir(exist_ok=True)
-    write_atomic(reports / f"{name}.json", json.dumps(taught, indent=1).encode() + b"\n")
-    path = reports / f"{name}.md"
-    prefix = "" if name == "seal" else f"{name}-"
-    parts = [
-        as_markdown(taught),
-        *_multi_passage_texts(reports, pretrained, forgotten, prefix),
-    ]
+    suffix = f"-{label}" if label else ""
+    accuracies = (reports / ACCURACIES).with_stem(f"{Path(ACCURACIES).stem}{suffix}")
+    write_atomic(accuracies, json.dumps(taught, indent=1).encode() + b"\n")
+    path = reports / f"seal{suffix}.md"
+    parts = [as_markdown(taught), *_multi_passage_texts(reports, pretrained, forgotten, suffix)]
     write_atomic(path, "\n".join(parts).encode())
     return path
 
@@ -129,11 +127,11 @@ def _multi_passage_texts(
     reports: Path,
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[ForgettingSequence]],
-    prefix: str,
+    suffix: str,
 ) -> Iterator[str]:
     """Yield one text on training with all passages at once, and one a sequence of passages."""
     if pretrained:
         yield f"All passages at once (continued pre-training):\n\n{as_markdown(pretrained)}"
     for name, sequences in forgotten.items():
-        text = write_forgetting(sequences, reports, f"{prefix}forgetting-{name.replace(' ', '-')}")
+        text = write_forgetting(sequences, reports, f"forgetting{suffix}-{name.replace(' ', '-')}")
         yield f"One passage after the other, {name}:\n\n{text}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from convbench.judge.gold.labels import GoldLabels, gold_of
-from convbench.report.policies import Observation, Policy, VerdictScores, judge_spec
+from convbench.report.measures import verdict_score
+from convbench.report.policies import Observation, Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.simulators import flip_reason
 from convbench.schema import JudgeSpec
@@ -17,6 +18,7 @@ from convbench.stats.ppi import (
     CorrectedMean,
     ScoredUnit,
     TransportResult,
+    bias_units,
     check_transport,
     corrected_difference,
     corrected_mean,
@@ -150,16 +152,11 @@ def units_of(policy: Policy, judge: str, gold: GoldLabels, metric: str) -> Itera
 
 
 def _gold_unit(row: Observation, judge: str, gold: GoldLabels, metric: str) -> ScoredUnit | None:
-    scored = row.verdicts.get(judge)
-    judge_score = None if scored is None or scored.failed else _metric_score(scored, metric)
+    judge_score = verdict_score(row, judge, metric)
     if judge_score is None:
         return None
     label = gold.scores.get(row.conversation_id, {}).get(metric)
     return ScoredUnit(row.group, judge_score, label, gold.weights.get(row.conversation_id, 0.0))
-
-
-def _metric_score(scored: VerdictScores, metric: str) -> float | None:
-    return scored.scores.get(metric, scored.reward)
 
 
 def paired_units(
@@ -191,12 +188,16 @@ def _differences_to_base(
     if base is None:
         return
     metric = spec.headline_metric if spec is not None else "overall"
-    limits = spec.score_limits(metric) if spec is not None else (0.0, 1.0)
-    scale = limits[1] - limits[0]
     for policy in section.policies:
         if policy is not base:
             a, b = paired_units(base, policy, judge, gold, metric)
-            yield gold_difference(policy.name, a, b, scale)
+            yield gold_difference(policy.name, a, b, scale_width(spec, metric))
+
+
+def scale_width(spec: JudgeSpec | None, metric: str) -> float:
+    """Return the width of a metric's scale; 1 without a spec."""
+    low, high = (0.0, 1.0) if spec is None else spec.score_limits(metric)
+    return high - low
 
 
 def gold_difference(
@@ -218,7 +219,7 @@ def gold_difference(
         name,
         raw,
         corrected_difference(a, b),
-        corrected_difference(_bias_units(a), _bias_units(b), tuned=False),
+        corrected_difference(bias_units(a), bias_units(b), tuned=False),
         check,
     )
 
@@ -229,11 +230,3 @@ def _more_first(
     """Return the pair with the policy that has more labels first: its labels must transport."""
     more = sum(u.is_labelled for u in a) >= sum(u.is_labelled for u in b)
     return (a, b) if more else (b, a)
-
-
-def _bias_units(units: list[ScoredUnit]) -> list[ScoredUnit]:
-    return [
-        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight)
-        for u in units
-        if u.is_labelled and u.gold is not None
-    ]

@@ -191,13 +191,13 @@ def _gold_means(
     """Return gold labels by conversation_id, as a list of one mean. They are rescaled to 0 to 1 by
     the scale of the judge whose metric people scored."""
     shares_by_talk: dict[str, list[float]] = {}
-    for policy in section.policies:
+    for part in (part for policy in section.policies for part in policy.run_policies):
         for name in judges:
             spec = specs[name]
-            for mark in policy.fingerprints(name) if spec is not None else ():
+            for mark in part.fingerprints(name) if spec is not None else ():
                 assert spec is not None
                 low, high = spec.score_limits(spec.headline_metric)
-                for talk, scores in gold_of(policy.run, mark).scores.items():
+                for talk, scores in gold_of(part.run, mark).scores.items():
                     if spec.headline_metric in scores:
                         share = (scores[spec.headline_metric] - low) / (high - low)
                         shares_by_talk.setdefault(talk, []).append(share)
@@ -220,10 +220,8 @@ def _headline_share(row: Observation, judge: str, spec: JudgeSpec | None) -> flo
 
 def _policy_family(policy: Policy) -> str | None:
     """Return the model family of a policy, or of the model it was trained from."""
-    manifest = policy.run.manifest
-    speaker = manifest.cast.get(manifest.protocol.policy)
     return family_of(
-        speaker.model if speaker else None,
+        policy.model,
         policy.recipe.get("model"),
         str(policy.training.get("model") or ""),
     )

@@ -162,6 +162,13 @@ def metric_measure(
     return Measure(f"r_{name}", head, short, 2, read_score, unit=unit, limits=limits)
 
 
+def verdict_score(row: Observation, judge: str, metric: str) -> float | None:
+    """Return a judge's score of one conversation by a metric, else its reward; None if it failed
+    or there is none."""
+    scored = row.verdicts.get(judge)
+    return None if scored is None or scored.failed else scored.scores.get(metric, scored.reward)
+
+
 def reward_measure(judge: str) -> Measure:
     """Return the measure of a judge's reward: key `reward`, three digits, value None without a
     valid verdict."""

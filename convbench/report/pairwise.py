@@ -229,14 +229,8 @@ def _sample_key(row: Observation) -> str:
 
 def _run_comparisons(policies: Sequence[Policy]) -> Iterator[Comparison]:
     """Yield the comparisons stored in the policies' runs and in the runs that contain these."""
-    paths = [run.path.resolve() for run in _policy_runs(policies)]
+    paths = [part.run.path.resolve() for policy in policies for part in policy.run_policies]
     above = [path.parents[1] for path in paths if len(path.parts) > 2]
     for path in dict.fromkeys((*paths, *above)):
         if (path / "run.json").exists() and (path / "comparisons.jsonl").exists():
             yield from newest_comparisons(Run.open(path))
-
-
-def _policy_runs(policies: Sequence[Policy]) -> Iterator[Run]:
-    for policy in policies:
-        yield policy.run
-        yield from (member.run for member in policy.members)

@@ -199,17 +199,24 @@ class Policy:
     """The policies this one was pooled from."""
 
     @property
+    def run_policies(self) -> tuple[Policy, ...]:
+        """Return the policies that it was pooled from, or itself alone: one for each run."""
+        return self.members or (self,)
+
+    @property
     def is_other_model(self) -> bool:
         """Return whether it is a model that was evaluated beside Base without being trained."""
         return self.run.manifest.kind == "eval" and not self.is_base and not self.recipe
 
     @property
     def model(self) -> str:
-        """Return the model of the policy's speaker in its run; `imported` if the run does not name
-        one."""
-        manifest = self.run.manifest
-        speaker = manifest.protocol.policy
-        return manifest.cast[speaker].model if speaker in manifest.cast else "imported"
+        """Return the model of the policy's speaker in its run."""
+        return self.run.manifest.policy_member.model
+
+    @property
+    def recipe_data(self) -> Mapping[str, Any]:
+        """Return the recipe's choice of data; empty without a recipe."""
+        return self.recipe.get("data") or {}
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -237,9 +244,9 @@ class Policy:
 def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | None:
     """Return a judge's spec as stored with the runs, of the first policy and fingerprint that has
     one; None if none has or `judge` is None."""
-    for policy in policies:
-        specs = policy.run.judge_specs() if judge in policy.judges else {}
-        for fingerprint in policy.fingerprints(judge or ""):
+    for part in (part for policy in policies for part in policy.run_policies):
+        specs = part.run.judge_specs() if judge in part.judges else {}
+        for fingerprint in part.fingerprints(judge or ""):
             if fingerprint in specs:
                 return specs[fingerprint]
     return None
@@ -339,10 +346,10 @@ def _checkpoint_folders(run: Run, parent: Run | None) -> list[Path]:
     above = parent.path if parent is not None else run.path.parent.parent
     of_round = [above.joinpath(*path.parts[-5:])] if path.parts[-5:-4] == ("rounds",) else []
     folders = [*of_round, above / "checkpoints" / path.name, path.expanduser()]
-    member = run.manifest.cast.get(run.manifest.protocol.policy)
-    if member is None or member.fingerprint is None:
+    fingerprint = run.manifest.policy_member.fingerprint
+    if fingerprint is None:
         return folders
-    return sorted(folders, key=lambda folder: weights_fingerprint(folder) != member.fingerprint)
+    return sorted(folders, key=lambda folder: weights_fingerprint(folder) != fingerprint)
 
 
 def sort_policies(policies: list[Policy]) -> list[Policy]:
@@ -376,13 +383,10 @@ def with_unique_names(policies: list[Policy]) -> list[Policy]:
 
 
 def _distinction(policy: Policy) -> str:
-    manifest = policy.run.manifest
-    data = policy.recipe.get("data") or {}
-    if not policy.is_base and data.get("rows") is not None:
-        return f"{data['rows']} rows"
-    if policy.is_base and manifest.protocol.policy in manifest.cast:
-        return manifest.cast[manifest.protocol.policy].model
-    return policy.run.path.name
+    if policy.is_base:
+        return policy.model
+    rows = policy.recipe_data.get("rows")
+    return policy.run.path.name if rows is None else f"{rows} rows"
 
 
 def pool_policies(policies: list[Policy]) -> list[Policy]:

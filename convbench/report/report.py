@@ -56,10 +56,16 @@ def create_report(options: ReportOptions) -> ReportResult:
     written.
 
     A single folder of an experiment gives the experiment's document. Raise RunError if there is
-    nothing to report, a judge or policy in the options is unknown, or the runs are not comparable.
+    nothing to report, a judge or policy in the options is unknown, labels of pooled runs are asked
+    for, or the runs are not comparable.
     """
     if len(options.runs) == 1 and is_experiment(options.runs[0]):
         return experiment_report(options.runs[0], options)
+    if options.pool and (options.gold or options.verdict):
+        raise RunError(
+            "--pool: expected neither --gold nor --verdict, because people label the conversations "
+            "of one run; report each run separately"
+        )
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
     report_sections = read_sections(runs, options.split, pool=options.pool, allow=options.allow)
     _check_judge(options.judge, report_sections, pairwise=options.pairwise)
@@ -134,12 +140,13 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
 
     Runs that are not comparable get a note, seeds are pooled, and missing results are listed. Each
     experiment's folder in `against` adds a part with the paired differences to it. Raise RunError
-    if the options choose a judge or a baseline, or name an unknown policy in `against`.
+    if the options choose a judge, a baseline or tables that the document does not have, or name an
+    unknown policy in `against`.
     """
-    for flag, value in {"--judge": options.judge, "--baseline": options.baseline}.items():
-        if value:
+    for name in ("judge", "baseline", "gold", "verdict", "pairwise"):
+        if getattr(options, name):
             raise RunError(
-                f"{flag} {value}: found an experiment's folder, whose document covers every "
+                f"--{name}: found an experiment's folder, whose document covers every "
                 "judge and policy; name its run folders to choose"
             )
     experiment = read_experiment(root, options.split)

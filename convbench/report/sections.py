@@ -24,7 +24,7 @@ from convbench.report.policies import (
 )
 from convbench.report.starts import with_start_as_base
 from convbench.schema import RunManifest
-from convbench.schema.run import RULES, ModelConfig
+from convbench.schema.run import RULES
 from convbench.store import Run
 from convbench.views import can_hear
 from convbench.words import ErrorKind, Regime
@@ -293,7 +293,5 @@ def simulator_identity(manifest: RunManifest) -> tuple[tuple[str, str, str], ...
 
 
 def policy_identity(manifest: RunManifest) -> str:
-    """Return the fingerprint of the weights of a run's policy, else its model name; "" if the run
-    names no model for it."""
-    member: ModelConfig | None = manifest.cast.get(manifest.protocol.policy)
-    return "" if member is None else member.fingerprint or member.model
+    """Return the fingerprint of the weights of a run's policy, else its model name."""
+    return manifest.policy_member.fingerprint or manifest.policy_member.model

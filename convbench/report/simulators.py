@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import attrgetter
 from typing import Literal
 
 from convbench.report.measures import ACCURACY, Measure, judge_measures, paired_values
@@ -77,21 +78,16 @@ def simulator_pairs(sections: Sequence[Section]) -> list[SimulatorPair]:
     return pairs_of_sections
 
 
+SETTING = attrgetter("task", "mode", "protocol", "turns", "split", "regime")
+
+
 def differ_in_simulator(section: Section, other: Section) -> bool:
     """Return True if two sections differ only in their simulated human.
 
     False if the first has no name for it, which sections have only if another one differs.
     """
-    first = (
-        section.task,
-        section.mode,
-        section.protocol,
-        section.turns,
-        section.split,
-        section.regime,
-    )
-    second = (other.task, other.mode, other.protocol, other.turns, other.split, other.regime)
-    return first == second and bool(section.simulator) and section.simulator != other.simulator
+    same = SETTING(section) == SETTING(other)
+    return same and bool(section.simulator) and section.simulator != other.simulator
 
 
 def simulator_siblings(section: Section, sections: Sequence[Section]) -> list[Section]:

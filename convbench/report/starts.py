@@ -143,9 +143,7 @@ def _foreign_start(family: Sequence[Policy]) -> StartModel | None:
 
 
 def _is_start(policy: Policy, start: StartModel) -> bool:
-    manifest = policy.run.manifest
-    member = manifest.cast.get(manifest.protocol.policy)
-    return member is not None and start.is_model_of(member)
+    return start.is_model_of(policy.run.manifest.policy_member)
 
 
 def _model_name(model: str) -> str:

@@ -115,22 +115,26 @@ def style_drifts(pairs: Collection[StylePair]) -> dict[str, Estimate]:
 def risen_phrase(
     before: Mapping[str, str], after: Mapping[str, str], scores: Mapping[str, float]
 ) -> Phrase | None:
-    """Return the phrase whose share of conversations rose most; of phrases whose rise is within
-    0.02 of it, a longer one is preferred.
+    """Return the phrase whose share of conversations rose most; of those whose rise is within 0.02
+    of it the longest, of several the last in the alphabet.
 
-    None if no share rose by more than 0.12, or one side has no texts. Texts and scores are by
+    None if no share rose by 0.1, or one side has no texts. Texts and scores are by
     conversation_id; `scores` are the policy's.
     """
     if not before or not after:
         return None
     before_counts, after_counts = Counter(_all_phrases(before)), Counter(_all_phrases(after))
-    best, rise = None, LEAST
-    for text, count in after_counts.items():
-        up = count / len(after) - before_counts[text] / len(before)
-        if up > rise + 0.02 or (best and abs(up - rise) <= 0.02 and len(text) > len(best)):
-            best, rise = text, max(up, rise)
-    if best is None:
+    rises = {
+        text: count / len(after) - before_counts[text] / len(before)
+        for text, count in after_counts.items()
+    }
+    most = max(rises.values(), default=0.0)
+    if most < LEAST:
         return None
+    best = max(
+        (text for text, rise in rises.items() if rise >= most - 0.02),
+        key=lambda text: (len(text), text),
+    )
     having = {name for name, reply in after.items() if best in text_phrases(reply)}
     with_it = [scores[name] for name in after if name in scores and name in having]
     without = [scores[name] for name in after if name in scores and name not in having]
@@ -209,11 +213,12 @@ def style_control(
     features that drifted.
 
     `scores` are (group, unit, Base's score, the policy's score), `style` the features by unit;
-    units without features are ignored. The gain is None with fewer than five groups for each
-    controlled feature, or if one drifted by more than two standard deviations. At least one unit
-    must have features.
+    units without features are ignored. The gain is None without units, with fewer than five groups
+    for each controlled feature, or if one drifted by more than two standard deviations.
     """
     pairs = [(key, a, b) for _, key, a, b in scores if key in style]
+    if not pairs:
+        return StyleControl(None)
     here = [style[key] for key, *_ in pairs]
     shifts = {
         name: _column_shift(_feature_column(here, name))

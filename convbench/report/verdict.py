@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from convbench.judge.controls import control_results, unfit_reasons
-from convbench.report.gold import gold_difference, gold_for, paired_units
-from convbench.report.measures import ACCURACY, paired_values
-from convbench.report.policies import Observation, Policy, judge_spec
+from convbench.report.gold import gold_difference, gold_for, paired_units, scale_width
+from convbench.report.measures import ACCURACY, paired_values, verdict_score
+from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.simulators import flip_reason
 from convbench.report.style_drift import (
@@ -307,15 +307,15 @@ def _label_advice(effect: Estimate, target_margin: float) -> str:
 
 
 def labels_needed(effect: Estimate, target_margin: float) -> int | None:
-    """Return how many more labels bring a mean's 95% margin down to `target_margin`, rounded up to
-    tens, at least 10.
+    """Return how many more labels bring a mean's 95% margin down to `target_margin`, in tens.
 
-    None if there is no margin, or ten times as many labels would be needed or more.
+    The number is rounded up to tens, and at least 10. None if there is no margin, or if ten times
+    the present number would be needed in all, or more.
     """
     margin = effect.margin
     if margin is None or target_margin * MOST**0.5 <= margin:
         return None
-    return max(10, -(-int(effect.n * ((margin / target_margin) ** 2 - 1)) // 10) * 10)
+    return max(10, math.ceil(effect.n * ((margin / target_margin) ** 2 - 1) / 10) * 10)
 
 
 Scores = tuple[str, str, float, float]
@@ -372,7 +372,7 @@ def _unless_real(policy_verdict: PolicyVerdict, flips: str) -> PolicyVerdict:
 
 def trained_by(policy: Policy) -> str | None:
     """Return the judge whose reward trained a policy; None if unknown."""
-    name = policy.training.get("judge") or (policy.recipe.get("data") or {}).get("judge")
+    name = policy.training.get("judge") or policy.recipe_data.get("judge")
     return str(name) if name else None
 
 
@@ -386,13 +386,14 @@ def decide_policy(
     """
     spec = judge_spec((base, policy), judge)
     metric = spec.headline_metric if spec is not None else "overall"
-    gain = _judge_gain(base, policy, judge, metric)
+    own_scores = list(_score_pairs(base, policy, judge, metric))
+    gain = estimate_mean((group, b - a) for group, _, a, b in own_scores)
     truths: list[TruthMeasure] = []
     gold = {p.name: gold_for(p, judge) for p in (base, policy)}
     check = None
     if any(entry.drawn for entry in gold.values()):
         a, b = paired_units(base, policy, judge, gold, metric)
-        comparison = gold_difference(policy.name, a, b, _scale_width(spec, metric))
+        comparison = gold_difference(policy.name, a, b, scale_width(spec, metric))
         check = comparison.check
         usable = check is None or check.passed == "PASS"
         if usable and comparison.corrected is not None and comparison.raw is not None:
@@ -419,12 +420,8 @@ def decide_policy(
             poor[other] = whys
             continue
         head = theirs.headline_metric if theirs is not None else "overall"
-        entry = second_opinion(
-            other,
-            _score_pairs(base, policy, judge, metric),
-            _score_pairs(base, policy, other, head),
-            style,
-        )
+        other_scores = _score_pairs(base, policy, other, head)
+        entry = second_opinion(other, own_scores, other_scores, style)
         truths += [] if entry is None else [entry]
     right = estimate_mean((row.group, b - a) for row, a, b in paired_values(base, policy, ACCURACY))
     if right is not None:
@@ -467,17 +464,6 @@ def judge_family(spec: JudgeSpec | None, judge: str) -> str:
     return name.lstrip("~").split("-")[0].rstrip("0123456789.") or name
 
 
-def verdict_score(row: Observation, judge: str, metric: str) -> float | None:
-    """Return a judge's score of one conversation by a metric, else its reward; None if it failed
-    or there is none."""
-    scored = row.verdicts.get(judge)
-    return None if scored is None or scored.failed else scored.scores.get(metric, scored.reward)
-
-
-def _judge_gain(base: Policy, policy: Policy, judge: str, metric: str) -> Estimate | None:
-    return estimate_mean((g, b - a) for g, _, a, b in _score_pairs(base, policy, judge, metric))
-
-
 def _score_pairs(base: Policy, policy: Policy, judge: str, metric: str) -> Iterator[Scores]:
     """Yield a judge's scores of each unit (question, sample, temperature) of both policies."""
     before = {row.unit: verdict_score(row, judge, metric) for row in base.observations}
@@ -516,10 +502,3 @@ def second_opinion(
         judge_drift.mean if known and judge_drift else math.nan,
         style=control,
     )
-
-
-def _scale_width(spec: JudgeSpec | None, metric: str) -> float:
-    if spec is None:
-        return 1.0
-    low, high = spec.score_limits(metric)
-    return high - low

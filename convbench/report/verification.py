@@ -207,15 +207,15 @@ def misplaced_evaluations(run: Run) -> Iterator[tuple[Run, str]]:
 def _weights_mismatch(child: Run, run: Run) -> str | None:
     """Return how the checkpoint differs from what was evaluated, or None. The fingerprint covers
     the weights and the checkpoint's seal, which covers every file of it."""
-    member = child.manifest.cast.get(child.manifest.protocol.policy)
+    fingerprint = child.manifest.policy_member.fingerprint
     folders = _evaluated_checkpoints(child, run)
-    if member is None or member.fingerprint is None or not folders:
+    if fingerprint is None or not folders:
         return None
     fingerprints = [weights_fingerprint(folder) for folder in folders]
-    if member.fingerprint in fingerprints:
+    if fingerprint in fingerprints:
         return None
     return (
-        f"evaluated a checkpoint of fingerprint {member.fingerprint}, and {folders[0].name} has "
+        f"evaluated a checkpoint of fingerprint {fingerprint}, and {folders[0].name} has "
         f"{fingerprints[0]}: its weights or its seal were changed since"
     )
 

@@ -156,8 +156,10 @@ class BuildJobs(RecordedJobs[Rollout, Conversation]):
         return failed_conversation(job, self._run.manifest, error)
 
     def owns(self, key: str) -> bool:
-        """Return whether a call belongs to one of these conversations: whether its key up to the
-        last `@` is one of theirs."""
+        """Return whether a call belongs to one of these conversations.
+
+        It does if its key up to the last `@` is one of theirs. False for a key without `@`.
+        """
         return key.rpartition("@")[0] in self._keys
 
     def key_prefix(self, job: Rollout) -> str:

@@ -178,7 +178,10 @@ class CandidateJobs(RecordedJobs[CandidateJob, Completion]):
         self._keys = {_job_key(job) for job in jobs}
 
     def jobs(self) -> Sequence[CandidateJob]:
-        """Return the missing candidates."""
+        """Return the candidates that this object was made with, in the same order.
+
+        They are not sorted, and those sampled meanwhile stay in the list.
+        """
         return self._jobs
 
     def __len__(self) -> int:

@@ -476,12 +476,11 @@ def run_calls(
 
 
 def check_reference(outcomes: Sequence[CallOutcome], name: str) -> None:
-    """Raise UnsupportedTask, saying why, for the first outcome of a reference that nothing can be
-    compared with.
+    """Raise UnsupportedTask for the first outcome of a reference that nothing can be compared with.
 
-    Such are None, an output that does not equal itself, a missing module, an error of the code
-    itself (NameError, OSError and others) and anything but a value or an exception. Else return
-    None.
+    Such are None, an output that `outputs_equal` finds unequal to itself (NaN is not one: it equals
+    NaN), a missing module, an error of the code itself (NameError, OSError and others) and anything
+    but a value or an exception. Else return None.
     """
     for number, outcome in enumerate(outcomes, 1):
         why = _unsupported_reason(outcome)

@@ -206,8 +206,11 @@ class ExperimentSpec(FrozenModel):
         return None if judge == self.judges[0] or judge in named else "test"
 
     def start_of(self, learner: str) -> tuple[str, ...]:
-        """Return the learners that are trained before this one starts (`after`), nearest first;
-        empty if it starts from the policy's weights."""
+        """Return the learners that are trained before this one starts (`after`), nearest first.
+
+        The learner itself is not among them. Empty if it starts from the policy's weights, and for
+        an unknown learner.
+        """
         learners: list[str] = []
         while (other := self.after.get(learner)) is not None:
             learners.append(learner := other)

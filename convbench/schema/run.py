@@ -248,6 +248,11 @@ class RunManifest(FrozenModel):
             raise ValueError(f"the cast lacks {self.protocol.policy}, the protocol's policy")
         return self
 
+    @property
+    def policy_member(self) -> ModelConfig:
+        """Return the configuration of the policy's model."""
+        return self.cast[self.protocol.policy]
+
     def temperature_of(self, sample: int) -> float:
         """Return the temperature of this sample (from 0): its own, or the only one that the run
         has."""

@@ -155,11 +155,12 @@ def forecast_shards(
 def makespan(
     count: int, at_once: int, shard_s: float, losses_s: float = 0.0, restart_s: float = 0.0
 ) -> float:
-    """Return the seconds until `count` equal shards are done, `at_once` of them in parallel. Each
-    process is lost `losses_s` times a second and restarted after `restart_s` seconds.
+    """Return the expected seconds until `count` equal shards are done, `at_once` in parallel.
 
-    Finished work of a shard stays. A loss delays only its own shard, so the workers no longer
-    change shards at the same time, and the end waits for the last one.
+    Each process is lost `losses_s` times a second and restarted after `restart_s` seconds; finished
+    work of a shard stays. A loss delays only its own shard, so the workers no longer change shards
+    at the same time, and the end waits for the last one. `count` is at least 1: with losses, 0
+    shards give more than 0 seconds.
     """
     rounds = math.ceil(count / at_once)
     if not losses_s:

@@ -137,7 +137,7 @@ def corrected_mean(units: Iterable[ScoredUnit]) -> CorrectedMean | None:
         ),
         raw,
         weighted_mean(people),
-        weighted_mean(_bias_units(gold)),
+        weighted_mean(bias_units(gold)),
         power,
     )
 
@@ -336,7 +336,7 @@ def check_transport(
     ones, else UNKNOWN.
     """
     gold, probe = [u for u in labelled if u.is_labelled], [u for u in other if u.is_labelled]
-    apart = corrected_difference(_bias_units(gold), _bias_units(probe), tuned=False)
+    apart = corrected_difference(bias_units(gold), bias_units(probe), tuned=False)
     if len(gold) < PROBE:
         why = f"{len(gold)} labels of the first policy, fewer than {PROBE}"
         return TransportResult("UNKNOWN", why, apart)
@@ -377,8 +377,10 @@ def have_enough_labels(first: Sequence[ScoredUnit], second: Sequence[ScoredUnit]
     return min(sum(u.is_labelled for u in units) for units in (first, second)) >= FEW
 
 
-def _bias_units(units: Sequence[ScoredUnit]) -> list[ScoredUnit]:
-    """Return units whose label is the judge's score minus people's."""
+def bias_units(units: Sequence[ScoredUnit]) -> list[ScoredUnit]:
+    """Return the labelled units, with the judge's score minus people's as their label."""
     return [
-        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight) for u in units if u.gold is not None
+        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight)
+        for u in units
+        if u.is_labelled and u.gold is not None
     ]

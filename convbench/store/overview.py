@@ -30,8 +30,7 @@ class RunOverview:
     @property
     def policy(self) -> str:
         """Return the reference of its policy's model, as the manifest has it."""
-        m = self.run.manifest
-        return m.cast[m.protocol.policy].model if m.cast else "imported"
+        return self.run.manifest.policy_member.model
 
 
 def read_overview(run: Run) -> RunOverview:
@@ -40,8 +39,10 @@ def read_overview(run: Run) -> RunOverview:
     Conversations are counted once a key, by their newest record. `judges` also names those whose
     verdicts all failed. Raises RunError naming a line that cannot be read.
     """
-    counts, usd = [0, 0], 0.0
-    """Conversations that completed and that failed; dollars, nan if a price is unknown."""
+    counts = [0, 0]
+    """Conversations that completed, and that failed."""
+    usd = 0.0
+    """Dollars, nan if a price is unknown."""
     for row in run.conversation_rows():
         counts[not row.ended] += 1
         usd += math.nan if row.usd is None else row.usd

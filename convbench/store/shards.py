@@ -319,8 +319,11 @@ def is_shard_folder(folder: Path) -> bool:
 
 
 def is_superseded(folder: Path) -> bool:
-    """Return True if a folder is named as a shard's attempt and its parent holds a later attempt at
-    that shard. The folder itself need not exist. Raises RunError if the parent cannot be read."""
+    """Return True if a folder is an attempt at a shard, and a later attempt lies beside it.
+
+    False unless it is named as an attempt in a folder named `shards`. It need not exist; without
+    its parent it is not superseded. Raise RunError if the parent exists but cannot be read.
+    """
     if not is_shard_folder(folder):
         return False
     index, number = map(int, folder.name.split("."))

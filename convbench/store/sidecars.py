@@ -165,7 +165,7 @@ class Sidecars:
         """Make the folder; return False where it is not this user's own."""
         try:
             if not GLOB.isdisjoint(str(self._folder)):
-                raise OSError(0, "its name has a letter of patterns")
+                raise OSError(0, "its name contains a wildcard character")
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             known = self._folder.lstat()
             if not stat.S_ISDIR(known.st_mode) or not _is_own(known):

@@ -102,7 +102,6 @@ def _judge_usd(row: Mapping[str, Any]) -> float | None:
 def _run_facts(index: ViewIndex, number: int) -> dict[str, Any]:
     run = index.runs[number]
     m = run.manifest
-    policy = m.cast[m.protocol.policy].model if m.protocol.policy in m.cast else None
     return {
         "run_no": number,
         "run": m.id,
@@ -112,7 +111,7 @@ def _run_facts(index: ViewIndex, number: int) -> dict[str, Any]:
         "task": m.task.name,
         "protocol": m.protocol.name,
         "mode": m.mode,
-        "policy": policy,
+        "policy": m.policy_member.model,
         "created": m.created,
         "parent": m.parent,
         "checkpoint": m.checkpoint,

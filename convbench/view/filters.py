@@ -315,8 +315,8 @@ def free_condition(index: ViewIndex, clause: str) -> str:
         raise QueryError("expected one condition, as after WHERE, e.g. words > 200 AND correct")
     if len(clause) > LONGEST or not guard.has_short_values(tree):
         raise QueryError(
-            f"expected a condition of at most {LONGEST:,} signs, without functions that make long "
-            "values (repeat, lpad, …); for those: convbench query"
+            f"expected a condition of at most {LONGEST:,} characters, without functions that "
+            "produce long values (repeat, lpad, …); use convbench query for those"
         )
     try:
         index.query_rows("EXPLAIN " + sql)  # resolves the names without running it

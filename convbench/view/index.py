@@ -142,7 +142,7 @@ class ViewIndex:
                 with limit_query(self.connection, LONGEST_S, MORE):
                     return work()
             except OutOfMemory:
-                raise QueryError(f"needs more memory than it may have; {MORE}") from None
+                raise QueryError(f"needs more memory than is allowed; {MORE}") from None
             except duckdb.Error as error:
                 self.lost = not all(path.exists() for path in self.readable)
                 raise QueryError(LOST if self.lost else guard.first_line(error)) from None

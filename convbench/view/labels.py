@@ -28,6 +28,7 @@ from convbench.store.grades import count_words
 from convbench.store.index import VerdictRow
 from convbench.store.jsonl import read_records, write_atomic
 from convbench.store.locks import folder_lock
+from convbench.view.filters import finite_row
 from convbench.view.index import ViewIndex
 from convbench.view.talk import talk_json
 
@@ -254,10 +255,9 @@ def label_agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, A
         )
     result = summarise_panel(talks, verdicts, spec.headline_metric, specs=specs, beside=RATERS)
     low, high = spec.score_limits(spec.headline_metric)
-    rows = []
-    for pair in result.pairs:
-        points = high - low
-        rows.append(
+    points = high - low
+    return [
+        finite_row(
             {
                 "judge": pair.first,
                 "common": pair.common,
@@ -267,8 +267,5 @@ def label_agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, A
                 "difference": None if pair.apart is None else round(points * pair.apart.mean, 9),
             }
         )
-    return [{k: _finite_value(v) for k, v in row.items()} for row in rows]
-
-
-def _finite_value(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        for pair in result.pairs
+    ]

@@ -66,7 +66,7 @@ class Library:
             "protocol": m.protocol.name,
             "mode": m.mode,
             "created": m.created,
-            "policy": m.cast[m.protocol.policy].model if m.protocol.policy in m.cast else None,
+            "policy": m.policy_member.model,
             "changed": last_changed(run),
         }
 

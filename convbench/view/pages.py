@@ -77,10 +77,12 @@ class Pages:
     def image_response(
         self, folder: str, endings: Collection[str], request: web.Request
     ) -> web.FileResponse:
-        """Return an image in a folder of a run, with its media type by content; SVG is allowed only
-        if `endings` has it.
+        """Return an image in a folder of a run, with its media type.
 
-        Raise HTTPNotFound for any other file or an unknown run.
+        A file with suffix `.svg`, allowed only if `endings` has it, is sent as SVG whatever it
+        holds; the type of any other is by its content. Raise HTTPNotFound for any other file, one
+        whose content is no PNG, JPEG, GIF or WebP, one of more than 32 MiB that is no SVG, or an
+        unknown run.
         """
         path = file_in_folder(
             self.requested_run(request).path / folder, request.match_info["name"], endings
@@ -220,8 +222,9 @@ class Pages:
 def file_in_folder(folder: Path, name: str, endings: Collection[str]) -> Path:
     """Return the path of a file directly in this folder whose suffix is in `endings`.
 
-    Raise HTTPNotFound for any other name: it comes decoded from the address and may contain `../`.
-    Hidden files and links out of the folder are refused too.
+    The name, decoded from the address, has 1 to 200 ASCII letters, digits, `_`, `-` and `.`, and
+    does not begin with `.`. Raise HTTPNotFound for any other name, even of a file that is there,
+    for another suffix, a missing file, and a link out of the folder. The case of the suffix counts.
     """
     path = folder / name
     good = FILE.fullmatch(name) and path.suffix in endings and path.is_file()

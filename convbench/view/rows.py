@@ -235,7 +235,9 @@ class RowFiles:
         except OSError as error:
             raise disk_error(self._folder, error) from None
         if not GLOB.isdisjoint(str(self._folder)):
-            raise RunError(f"{self._folder}: has a letter of patterns; name another with TMPDIR")
+            raise RunError(
+                f"{self._folder}: contains a wildcard character; set TMPDIR to another folder"
+            )
         return self._folder / f"{next(self._numbers)}{ending}"
 
     def _remove_unused(self, part_rows: Sequence[PartRows]) -> None:

@@ -126,7 +126,7 @@ def open_socket(port: int | None, usual: int = 8642) -> socket.socket:
             reason = error.strerror
         else:
             return sock
-    raise RunError(f"port {port}: cannot be used ({reason}); name another with --port, or none")
+    raise RunError(f"port {number}: cannot be used ({reason}); name another with --port, or none")
 
 
 def serve(
@@ -240,8 +240,8 @@ NAMES = ("127.0.0.1", "localhost")
 HERE = re.compile(r"(?i)(127\.0\.0\.1|localhost)(:[0-9]{1,5})?")
 """Host of this machine in a request, with any port: the port may be forwarded."""
 REFUSED = (
-    "convbench view: this page needs the address with its token that `convbench view` printed "
-    "when it started; open that one.\n"
+    "convbench view: open the address that `convbench view` printed when it started; it contains "
+    "the access token.\n"
 )
 
 

@@ -16,7 +16,7 @@ from convbench.store.jsonl import disk_error
 from convbench.view.figures import base_comparisons, list_rasters, overview_figures
 from convbench.view.filters import SHOWN, finite_row, reward_lists
 from convbench.view.index import ViewIndex
-from convbench.view.server import ASSETS
+from convbench.view.server import ASSETS, HOME
 from convbench.view.talk import chat_messages, talks_json, turn_prompts
 
 ROWS, TALKS = 5000, 100
@@ -27,7 +27,7 @@ MARK = "convbench-view.json"
 """Written last: a folder with this file is a complete site of ours."""
 BEGUN = ".convbench-view"
 """Written first and removed at the end: a folder with this file is an unfinished site."""
-FROM_SERVER, FROM_FILES = 'data-source="server"', 'data-source="files"'
+FROM_FILES = 'data-source="files"'
 LOCAL = ("path", "parent")
 """Facts of a run that reveal paths of this machine; they are left out."""
 
@@ -51,7 +51,7 @@ def write_site(
         _clear_folder(folder)
         shutil.copytree(ASSETS, folder / "assets")
         page = (folder / "assets" / "index.html").read_text()
-        (folder / "index.html").write_text(page.replace(FROM_SERVER, FROM_FILES))
+        (folder / "index.html").write_text(page.replace(HOME, FROM_FILES))
         (folder / "assets" / "index.html").unlink()
         for number, (name, data) in enumerate(_data_files(index)):
             path = folder / "data" / name

@@ -232,7 +232,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> ViewIndex:
 ])  # fmt: skip
 def test_a_free_condition_is_small(clause: str, asked: ViewIndex) -> None:
     """Refused before it runs: what makes long values could not be interrupted."""
-    with pytest.raises(QueryError, match="without functions that make long values"):
+    with pytest.raises(QueryError, match="without functions that produce long values"):
         filters.free_condition(asked, clause)
 
 

@@ -57,7 +57,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
 @pytest.mark.exhaustive
 def test_the_table_stands_beside_its_baselines(done: tuple[Run, str]) -> None:
     run, text = done
-    taught = json.loads((run.reports_folder / "seal.json").read_text())
+    taught = json.loads((run.reports_folder / "self-edits.json").read_text())
     assert list(taught) == [
         "nothing", "best known settings (oracle)", CONTROL, "untrained self-edits", "round 1",
     ]  # fmt: skip

@@ -248,8 +248,10 @@ def test_what_is_an_experiment_and_what_is_not(tmp_path):
         create_report(ReportOptions((tmp_path / "runs",)))
     record(tmp_path, ("arc-thinking-seed0/build", "failed", ["DataError: no rows"], 1.0))
     assert is_experiment(tmp_path)
-    with pytest.raises(RunError, match="--judge rules: found an experiment's folder"):
-        create_report(ReportOptions((tmp_path,), judge="rules"))
+    refused = {"judge": "rules", "baseline": "DPO", "gold": True, "verdict": True, "pairwise": True}
+    for name, value in refused.items():
+        with pytest.raises(RunError, match=f"--{name}: found an experiment's folder"):
+            create_report(ReportOptions((tmp_path,), **{name: value}))
     made = create_report(ReportOptions((tmp_path,)))
     assert part_of(made.document, "Table 1: ").facts[0].endswith("build: DataError: no rows.")
     assert made.folder == tmp_path / "report"

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from convbench.options.report import ReportOptions
+from convbench.publish.verify import verify_target
 from convbench.report.document import Cell
 from convbench.report.published import colbench_table, self_edit_table
 from convbench.report.report import create_report
+from convbench.report.verification import seal_report
 from convbench.report.writers import render_text
 from tests.report.synthetic import make, questions
 from tests.report.test_report_tables import cells, right_on, table_of
@@ -126,7 +128,7 @@ def seal(tmp_path):
         )  # fmt: skip
     base.reports_folder.mkdir()
     kept = {"passage only": [["g0", 0.15], ["g1", 0.35]]}
-    (base.reports_folder / "seal.json").write_text(json.dumps(kept))
+    (base.reports_folder / "self-edits.json").write_text(json.dumps(kept))
     return base
 
 
@@ -142,6 +144,23 @@ def test_rounds_of_self_edits_stand_in_the_report(seal):
     assert lines["SEAL round 1"][2:] == ["+0.200", "[-1.071, +1.471]", "4", "2"]
     assert lines["nothing"][4:] == ["2", "2"]
     assert lines["untrained self-edits"][2:4] == ["-", "-"]
+
+
+def test_a_reports_seal_leaves_the_accuracies_of_self_edits(seal):
+    options = ReportOptions((seal.path,))
+    before = create_report(options)
+    page = seal.reports_folder / "report.md"
+    page.write_text(render_text(before.document, "markdown"))
+    seal_report(before.document, options, [seal], None, [page])
+    again = table_of(create_report(options), "What self-edits teach")
+    assert again == table_of(before, "What self-edits teach")
+    assert not verify_target(str(seal.reports_folder)).problems
+
+
+def test_accuracies_of_earlier_versions_are_read(seal):
+    before = table_of(create_report(ReportOptions((seal.path,))), "What self-edits teach")
+    (seal.reports_folder / "self-edits.json").rename(seal.reports_folder / "seal.json")
+    assert table_of(create_report(ReportOptions((seal.path,))), "What self-edits teach") == before
 
 
 def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from convbench.errors import RunError
+from convbench.judge.resolve import resolve_judge
 from convbench.options.report import ReportOptions
 from convbench.report import layout
 from convbench.report.document import Cell
@@ -20,6 +21,11 @@ from convbench.report.published import paper_table, paper_tables
 from convbench.report.report import create_report
 from convbench.report.sections import read_sections
 from convbench.report.tables import conversation_counts, main_table
+from convbench.report.tables.judges import controls_of
+from convbench.report.tables.results import best_of_table
+from convbench.schema import Verdict
+from convbench.schema.conversation import TurnCredit
+from convbench.store.notes import append_credit
 from tests.report.synthetic import make, questions
 
 
@@ -286,6 +292,47 @@ def test_sections_names_and_pooling(tmp_path):
     ]  # fmt: skip
     with pytest.raises(RunError, match="base model"):
         read_sections([thinking, other], pool=True)
+
+
+def test_pooled_runs_all_count_in_controls_and_credit(tmp_path):
+    runs = [
+        make(tmp_path / "a", questions(2), right_on(0), overall=lambda q, k: 4.0),
+        make(tmp_path / "b", questions(3), right_on(0), overall=lambda q, k: 6.0),
+    ]
+    judge = resolve_judge("rules")
+    for run, scores in zip(runs, ([2.0], [8.0, 8.0]), strict=True):
+        path = run.path / "controls" / f"{judge.fingerprint}.jsonl"
+        path.parent.mkdir()
+        for number, score in enumerate(scores):
+            verdict = Verdict(
+                conversation_id=f"control:empty:q{number}", judge="rules",
+                fingerprint=judge.fingerprint, scores={"overall": score}, reward=score / 10,
+            )  # fmt: skip
+            with path.open("a") as file:
+                file.write(verdict.model_dump_json() + "\n")
+        append_credit(run, (
+            TurnCredit(conversation_id=talk.conversation_id, turn_index=1, source="by-hand",
+                       advantage=1.0) for talk in run.conversations()
+        ))  # fmt: skip
+    (pool,) = read_sections(runs, pool=True)
+    (result,) = controls_of(pool, "rules")["Base"]
+    assert (result.score, result.own, result.examples) == (6.0, 16 / 3, 3)
+    table = best_of_table(pool, "rules", "clustered")
+    assert table.rows[0][2].text == "5", "questions of both runs"
+    for name in ("gold", "verdict"):
+        with pytest.raises(RunError, match="--pool: expected neither"):
+            create_report(ReportOptions(tuple(r.path for r in runs), pool=True, **{name: True}))
+
+
+def test_a_section_of_other_judges_says_so(tmp_path):
+    first = make(tmp_path / "a", questions(2), right_on(0), overall=lambda q, k: 4.0)
+    other = make(tmp_path / "b", questions(2, "arc"), right_on(0), task="arc", judge="render",
+                 overall=lambda q, k: 4.0)  # fmt: skip
+    made = create_report(ReportOptions((first.path, other.path), judge="rules"))
+    notes = [part.tables[0].notes for part in made.document.parts[:2]]
+    assert [[note for note in own if "udge" in note][-1:] for own in notes] == [
+        [], ["No scores of the selected judge."]
+    ]  # fmt: skip
 
 
 def test_children_of_one_recipe_keep_their_folders_names(tmp_path):

@@ -331,7 +331,7 @@ def test_what_needs_more_memory_than_there_is_is_refused(
 ) -> None:
     monkeypatch.setattr("convbench.view.index.OFTEN", MemoryLimit(0, 64))
     index = build_index([run])
-    with pytest.raises(QueryError, match="needs more memory than it may have; narrow the query"):
+    with pytest.raises(QueryError, match="needs more memory than is allowed; narrow the query"):
         index.query_rows(HEAVY)
     assert index.total == 3, "others are answered as before"
     index.close()

@@ -232,7 +232,7 @@ def test_rubric_of_people_is_the_one_that_is_read() -> None:
     assert all(metric.about for metric in spec.metrics)
 
 
-def test_port_in_use_is_said_and_the_usual_one_gives_way() -> None:
+def test_port_in_use_is_said_and_the_usual_one_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     first = open_socket(0)
     number = first.getsockname()[1]
     with pytest.raises(RunError, match=f"port {number}"):
@@ -242,6 +242,13 @@ def test_port_in_use_is_said_and_the_usual_one_gives_way() -> None:
     assert other.getsockname()[0] == "127.0.0.1"
     first.close()
     other.close()
+
+    def refuse(sock: socket.socket, address: tuple[str, int]) -> None:
+        raise OSError(1, "no ports here")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(RunError, match=r"port 0: cannot be used \(no ports here\)"):
+        open_socket(None)
 
 
 def test_browser_gets_the_key_through_a_private_file(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def _align_units(mine: Policy, theirs: Policy, name: str) -> tuple[Policy, Polic
     """Return both policies with the conversations about equal questions of the same seed, keyed
     alike; the other one is renamed."""
     first, second = (
-        {member.run.manifest.seed: member for member in policy.members or (policy,)}
+        {member.run.manifest.seed: member for member in policy.run_policies}
         for policy in (mine, theirs)
     )
     seeds = [seed for seed in first if seed in second]

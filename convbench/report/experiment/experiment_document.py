@@ -100,10 +100,11 @@ def cost_table(runs: Sequence[Run], ends: StepEnds) -> Table:
 
 def _cost_notes(total: CellCost) -> Iterator[str]:
     yield (
-        "A cell holds its conversations, judging, branches and every learner's evaluation. Lost, "
-        "unused: attempts without a reply at their highest possible cost, and replies that no "
-        "record holds. Dollars as reported by providers, else by their price list; models on own "
-        "machines count as free. Hours: the steps' own, all tries together."
+        "A cell includes its conversations, judging, branches and the evaluation of every learner. "
+        "Lost, unused: attempts without a reply, at their highest possible cost, and replies that "
+        "are in no record. Dollars are as reported by the provider, otherwise from its price list; "
+        "models on your own machines count as free. Hours: duration of the steps, all attempts "
+        "together."
     )
     if total.unpriced:
         yield (
@@ -426,7 +427,7 @@ def _missing_part(
     rows = [
         (
             Cell(f"{end.cell}: {end.name}"),
-            Cell(_shorten_reason("; ".join(end.reasons) or "said nothing")),
+            Cell(_shorten_reason("; ".join(end.reasons) or "no message")),
         )
         for end in experiment.failed_steps()
     ]

@@ -124,7 +124,7 @@ def _side_by_side(pair: ConversationPair) -> SideBySide:
 
 def _find_conversation(policy: Policy, unit: str) -> tuple[Conversation, Example]:
     """Return the conversation of a unit, and its example. Raises LookupError if there is none."""
-    for member in policy.members or (policy,):
+    for member in policy.run_policies:
         start = f"{member.family}/" if policy.members else ""
         for talk in member.run.conversations():
             name = f"{start}{talk.example_id}#{talk.sample}@{talk.temperature:g}"

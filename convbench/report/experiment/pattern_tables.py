@@ -73,7 +73,7 @@ def _base_and_swift(section: Section) -> list[Policy]:
         (
             policy
             for policy in section.policies
-            if plain_name(policy) == LEARNT and not (policy.recipe.get("data") or {}).get("rows")
+            if plain_name(policy) == LEARNT and not policy.recipe_data.get("rows")
         ),
         None,
     )

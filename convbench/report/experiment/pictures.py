@@ -3,7 +3,7 @@ and of rows with the printed points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from convbench.report.document import Picture
@@ -87,18 +87,7 @@ def curves_by_turns(comparisons: Sequence[PublishedComparison], kind: ErrorKind)
                 )
         return points
 
-    section = some[0].section
-    assert section is not None
-    title = f"{section.task} · {section.mode} · {section.protocol}"
-    return draw_curves(
-        title,
-        _headline_measures(some[0]),
-        own_points,
-        TURNS,
-        some[0].judge,
-        kind,
-        printed=printed_points,
-    )
+    return _printed_curves(some[0], own_points, printed_points, TURNS, kind)
 
 
 def curves_by_size(comparison: PublishedComparison, kind: ErrorKind) -> Picture | None:
@@ -129,20 +118,22 @@ def curves_by_size(comparison: PublishedComparison, kind: ErrorKind) -> Picture 
             )
         return points
 
+    return _printed_curves(comparison, own_points, printed_points, ROWS, kind)
+
+
+def _printed_curves(
+    comparison: PublishedComparison,
+    own: Callable[[Measure], Points],
+    printed: Callable[[Measure], Points],
+    axis: Axis,
+    kind: ErrorKind,
+) -> Picture | None:
+    """Return curves of accuracy and the overall score in the setting of a table with a section."""
+    section = comparison.section
+    assert section is not None
     title = f"{section.task} · {section.mode} · {section.protocol}"
-    return draw_curves(
-        title,
-        _headline_measures(comparison),
-        own_points,
-        ROWS,
-        comparison.judge,
-        kind,
-        printed=printed_points,
-    )
-
-
-def _headline_measures(comparison: PublishedComparison) -> list[Measure]:
-    return [m for m in measures_for(comparison) if m.key in ("accuracy", "r_overall")]
+    measures = [m for m in measures_for(comparison) if m.key in ("accuracy", "r_overall")]
+    return draw_curves(title, measures, own, axis, comparison.judge, kind, printed=printed)
 
 
 def _add_point(points: Points, name: str, x: float | None, estimate: Estimate | None) -> None:
@@ -152,7 +143,7 @@ def _add_point(points: Points, name: str, x: float | None, estimate: Estimate | 
 
 def _training_size(policy: Policy) -> float | None:
     """Return the number of rows that a policy was trained on; None if unknown."""
-    rows = (policy.recipe.get("data") or {}).get("rows")
+    rows = policy.recipe_data.get("rows")
     size = trained_rows(policy) if rows is None else rows
     return float(size) if isinstance(size, int | float) else None
 

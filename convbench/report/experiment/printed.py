@@ -163,13 +163,13 @@ def _sized_name(policy: Policy) -> str:
 
 def counted_unit(policy: Policy) -> str:
     """Return what a policy's number of rows counts: `rows` (turns) or `conversations`."""
-    unit = str((policy.recipe.get("data") or {}).get("unit") or "turn")
+    unit = str(policy.recipe_data.get("unit") or "turn")
     return UNIT_WORDS.get(unit, unit)
 
 
 def _row_count(policy: Policy) -> str:
     """Return the number of rows that a recipe selects, as text; "" for all."""
-    rows = (policy.recipe.get("data") or {}).get("rows")
+    rows = policy.recipe_data.get("rows")
     return "" if rows is None else str(rows)
 
 
@@ -423,10 +423,9 @@ def _same_judge(comparison: PublishedComparison) -> bool:
 
 
 def _policy_model(policy: Policy) -> str:
-    """Return the model of a policy's run before training; `imported` if it has none."""
-    manifest = policy.run.manifest
-    member = manifest.cast.get(manifest.protocol.policy)
-    return "imported" if member is None else member.weights or member.model
+    """Return the model of a policy's run before training."""
+    member = policy.run.manifest.policy_member
+    return member.weights or member.model
 
 
 ComparedMeans = Sequence[tuple[Policy, float]]
@@ -491,7 +490,7 @@ def _turn_rows(comparisons: Sequence[PublishedComparison]) -> Iterator[tuple[Cel
     longer = [
         comparison
         for comparison in comparisons
-        if comparison.section is not None and comparison.printed.turns > 3
+        if comparison.section is not None and comparison.printed.turns > DEFAULT_TURNS
     ]
     for method in dict.fromkeys(name for comparison in longer for name in comparison.own_policies):
         parts = [

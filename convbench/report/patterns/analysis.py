@@ -83,7 +83,7 @@ def responses_of(policies: Sequence[Policy]) -> list[Response]:
     return [
         response
         for policy in policies
-        for member in policy.members or (policy,)
+        for member in policy.run_policies
         for response in _policy_responses(member, policy.name)
     ]
 

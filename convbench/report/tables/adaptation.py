@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -51,6 +52,8 @@ SOLVED = TableWords(
     "what the edits of solved train tasks ask for most often; what SEAL solves beyond it, it owes "
     "to edits that fit their tasks.",
 )
+ACCURACIES = "self-edits.json"
+"""File in a run's folder of reports: accuracies of `train seal` by what was trained on."""
 WORDS: Mapping[Measure, TableWords] = {"adaptations": TAUGHT, "solutions": SOLVED}
 
 
@@ -69,7 +72,7 @@ def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Valu
     The keys, in this order and only if they have values, are nothing, the passage alone, the best
     known settings and the control (as `train seal` wrote them), Base's untrained edits, and the
     other policies' by `taught_by`. "Nothing" has one pair for each group. Raise RunError if
-    `seal.json` is malformed.
+    their file (`self-edits.json`) is malformed.
     """
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in WORDS:
@@ -312,14 +315,21 @@ def _policy_accuracies(policy: Policy, judge: str, *, before: bool = False) -> V
     return list(_by_passage(accuracies).items()) if before else accuracies
 
 
+def accuracies_file(reports: Path) -> Path:
+    """Return the file of accuracies in a run's folder of reports: that of the recipe, else of a
+    labelled learner. If there is none it is `seal.json`, as earlier versions named it; a report's
+    seal of that name has none of its keys."""
+    file = reports / ACCURACIES
+    labelled = sorted(reports.glob(f"{file.stem}-*.json"))
+    return next((path for path in (file, *labelled) if path.is_file()), reports / "seal.json")
+
+
 def _baseline_accuracies(policy: Policy, name: str) -> Values:
     """Return the accuracies of a baseline as `train seal` wrote them. Raises RunError if its file
     is malformed."""
     accuracies: Values = []
-    for member in policy.members or (policy,):
-        folder = member.run.reports_folder
-        files = [folder / "seal.json", *sorted(folder.glob("seal-*.json"))]
-        file = next((path for path in files if path.exists()), files[0])
+    for part in policy.run_policies:
+        file = accuracies_file(part.run.reports_folder)
         try:
             pairs = read_object(file).get(name, [])
             accuracies += [(str(passage), float(value)) for passage, value in pairs]

@@ -36,8 +36,8 @@ def count_table(section: Section, judge: str | None) -> Table:
         rows.append((Cell(policy.name), *(Cell(str(numbers[head])) for head in heads)))
     columns = (Column("Conversations", "Method", False), *(Column(head, head) for head in heads))
     notes = (
-        "Missing and failed conversations count nowhere; unparsed answers count as wrong; a "
-        "judge's failure is no score.",
+        "Missing and failed conversations are excluded; unparsed answers count as wrong; a failed "
+        "verdict is not a score.",
     )
     return Table("Counts", columns, tuple(rows), notes, "counts")
 
@@ -198,7 +198,7 @@ def training_table(section: Section) -> Table | None:
     lines = [
         (policy.name, member)
         for policy in section.policies
-        for member in (policy.members or (policy,))
+        for member in policy.run_policies
         if member.training.get("unit")
     ]
     if not lines:

@@ -179,12 +179,12 @@ def _label_proposal(section: Section, report: GoldReport) -> Iterator[str]:
         return
     if saved >= 0.05:
         yield (
-            f"Label next: convbench gold RUN --draw {NEXT} --by optimal takes about "
-            f"{saved:.0%} off the labels' variance that {NEXT} at random would leave."
+            f"Label next: convbench gold RUN --draw {NEXT} --by optimal. Its variance is about "
+            f"{saved:.0%} lower than that of {NEXT} random labels."
         )
     else:
         yield (
-            f"Label next: any (convbench gold RUN --draw {NEXT}); by need would save "
-            f"{max(saved, 0):.0%} of the variance: people differ from the judge about "
+            f"Label next: convbench gold RUN --draw {NEXT}. With --by optimal the variance would "
+            f"be only {max(saved, 0):.0%} lower, because people differ from the judge about "
             "equally everywhere."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from convbench.judge.controls import ControlResult, control_results, unfit_reasons
@@ -172,8 +173,8 @@ def _worth_table(panel: JudgePanel) -> Table:
         )
     notes = [note]
     if panel.by_people and panel.labelled < FEW:
-        notes.append(f"Fewer than {FEW} labels: read the interval as too narrow.")
-    return Table("Worth of the panel", columns, (row,), tuple(notes), "votes")
+        notes.append(f"Fewer than {FEW} labels: the interval is too narrow.")
+    return Table("Effective votes of the panel", columns, (row,), tuple(notes), "votes")
 
 
 def _bias_table(panel: JudgePanel) -> Table:
@@ -364,16 +365,32 @@ def _pairwise_notes(tournament: Tournament) -> list[str]:
 
 def controls_of(section: Section, judge: str) -> dict[str, list[ControlResult]]:
     """Return the results of a judge's controls by policy name, for the first fingerprint of its
-    verdicts.
+    verdicts; of a pooled policy, over the examples of all its runs.
 
     Policies without controls are left out; empty if there are none.
     """
     by_policy = {}
     for policy in section.policies:
-        for mark in policy.fingerprints(judge)[:1]:
-            if results := control_results(policy.run, judge, mark):
-                by_policy[policy.name] = results
+        by_control: dict[str, list[ControlResult]] = {}
+        for part in policy.run_policies:
+            for mark in part.fingerprints(judge)[:1]:
+                for result in control_results(part.run, judge, mark):
+                    by_control.setdefault(result.control, []).append(result)
+        if by_control:
+            by_policy[policy.name] = [_pooled_control(results) for results in by_control.values()]
     return by_policy
+
+
+def _pooled_control(results: Sequence[ControlResult]) -> ControlResult:
+    """Return the result over all runs' examples of one control."""
+    scored = [result for result in results if result.examples] or results[:1]
+    pooled = replace(scored[0], failed=sum(result.failed for result in results))
+    if len(scored) == 1:
+        return pooled
+    total = sum(result.examples for result in scored)
+    score = sum(result.score * result.examples for result in scored) / total
+    own = sum(result.own * result.examples for result in scored) / total
+    return replace(pooled, score=score, own=own, examples=total)
 
 
 def control_table(section: Section, judge: str | None) -> Table | None:

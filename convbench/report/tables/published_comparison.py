@@ -76,7 +76,7 @@ def reference_table(section: Section, judge: str | None, kind: ErrorKind) -> Tab
         f"Lines of {reference.authors} are printed there: {reference.citation}; "
         f"{reference.setting}. "
         "Models, data and judge are not ours: read ours against ours, theirs against theirs.",
-        "Ours: mean ± standard error; - was not measured.",
+        "Ours: mean ± standard error; - means not measured.",
     )
     return Table(reference.title, columns, tuple(rows), notes, "published")
 

@@ -54,7 +54,7 @@ from convbench.stats.means import (
     estimate_at_size,
     estimate_mean,
 )
-from convbench.store.notes import credit_by_source
+from convbench.store.notes import Advantages, credit_by_source
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",
@@ -76,14 +76,15 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     notes = [
         f"Mean ± {ERRORS[kind]}; {_size_text(section)}.",
         *scale_notes(measures),
-        f"{model_names(section.policies)}.",
+        *(f"{names}." for names in [model_names(section.policies)] if names),
     ]
     size = _printed_size(section, kind, published)
     if size is not None:
         means = [[estimate_at_size(mean, size) for mean in line] for line in means]
         notes.append(
-            f"Errors are over {size} conversations, the paper's sample size as its own errors give "
-            f"it (table {published.number if published else '-'}), where we have as many."
+            f"Standard errors are for {size} conversations, the sample size that the paper's own "
+            f"errors imply (table {published.number if published else '-'}), where we have at "
+            "least as many."
         )
     notes += _regime_notes(section)
     printed = published if paper else None
@@ -113,10 +114,9 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     if single := [
         mean.n for line in means for mean in line if mean is not None and mean.error is None
     ]:
-        units = "one" if kind == "naive" else "of one group"
-        notes.append(
-            f"No error is given where conversations ({max(single):,}) are {units}: it needs two."
-        )
+        of_group = f"group (up to {max(single):,} conversations)"
+        unit = "conversation" if kind == "naive" else of_group
+        notes.append(f"No standard error is given for means over a single {unit}: it needs two.")
     if any(
         mean is not None and mean.error == 0 and mean.n > 1 for line in means for mean in line[:1]
     ):
@@ -131,7 +131,8 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
             "other: its scores cannot be compared between methods, so no differences are shown."
         )
     if judge is None:
-        notes.append("Not judged yet: convbench judge --judge NAME.")
+        pending = "Not judged yet: convbench judge --judge NAME."
+        notes.append("No scores of the selected judge." if section.judges else pending)
     columns = (
         Column("Method", "Method", numeric=False),
         *(measure_column(measure) for measure in measures),
@@ -151,7 +152,7 @@ def _regime_notes(section: Section) -> list[str]:
     if section.regime == "clean":
         return []
     manifest = (section.base or section.policies[0]).run.manifest
-    limit = manifest.cast[manifest.protocol.policy].sampling.max_tokens
+    limit = manifest.policy_member.sampling.max_tokens
     return [
         f"Regime {section.regime}: replies of at most {limit} tokens, messages framed as "
         f"{manifest.protocol.framing}."
@@ -182,8 +183,7 @@ def _paper_numbers(
 ) -> Mapping[str, PrintedNumber] | None:
     """Return the paper's numbers for a policy, by its number of training rows or its method; None
     if it has none."""
-    data = policy.recipe.get("data") or {}
-    rows = data.get("rows")
+    rows = policy.recipe_data.get("rows")
     if rows is not None:  # whatever a row is: the paper does not say
         table = size_table(section.task, section.mode)
         return table.methods.get(str(rows)) if table and plain_name(policy) == "ReFit" else None
@@ -487,7 +487,11 @@ def _credited_questions(
 ) -> Iterator[tuple[str, dict[str, list[CreditedReward]]]]:
     """Yield (source of credit, question → credit and reward of its conversations)."""
     value = reward_measure(judge).value
-    for source, credited in sorted(credit_by_source(policy.run).items()):
+    credit: dict[str, Advantages] = {}
+    for part in policy.run_policies:
+        for source, credited in credit_by_source(part.run).items():
+            credit.setdefault(source, {}).update(credited)
+    for source, credited in sorted(credit.items()):
         by_question: dict[str, list[CreditedReward]] = {}
         for row in policy.observations:
             turns, gained = credited.get(row.conversation_id), value(row)
@@ -554,9 +558,9 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
             cells += [estimate_cell(mean, measure.digits) for mean in both]
         lines.append(tuple(cells))
     notes = (
-        "Failed conversations count nowhere. Which conversations are flagged differs from method "
-        "to method, so the unflagged ones are about other questions: compare along a line, not "
-        f"down a column. Mean ± {ERRORS[kind]}.",
+        "Failed conversations are excluded. Which conversations are flagged differs between "
+        "methods, so the unflagged ones are about different questions: compare within a row, not "
+        f"within a column. Mean ± {ERRORS[kind]}.",
         *scale_notes(measures),
     )
     caption = "With and without flagged conversations"

@@ -39,9 +39,9 @@ def review_table(section: Section) -> Table | None:
     )
     notes = (
         "Conversations in which the simulated human has such a fault, with its 95% interval "
-        "(of its log odds, clustered by group). helped: critical, it tells what the policy was to "
-        "find out; hindered: critical, it keeps it from that; minor: nothing came of it. A "
-        "conversation may have several. The faults themselves: "
+        "(of its log odds, clustered by group). helped: critical, it reveals what the policy "
+        "should find out; hindered: critical, it keeps the policy from finding it out; minor: "
+        "without effect. A conversation may have several. The faults themselves: "
         'convbench query "select * from faults".',
     )
     return Table("Reviews of the simulated human", columns, tuple(rows), notes, "simulated-human")

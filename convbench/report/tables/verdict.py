@@ -75,7 +75,7 @@ def _verdict_notes(verdict: PolicyVerdict) -> Iterator[str]:
             "passes: convbench gold RUN --draw 100."
         )
     elif not people:
-        yield "No labels of people that count here: convbench gold RUN --draw 100."
+        yield "No usable labels by people: convbench gold RUN --draw 100."
     yield from power_notes(verdict.evidence, verdict.ruling)
     for whys in verdict.unfit.values():
         yield f"Does not count as evidence: {whys[0]}."
@@ -94,8 +94,8 @@ def _verdict_notes(verdict: PolicyVerdict) -> Iterator[str]:
             else f"; the judge's score is higher by {risen.pays:.2f} with it"
         )
         yield (
-            f"Rose most: “{risen.text}”, from {risen.before:.0%} to {risen.after:.0%} of the "
-            f"conversations{pays}."
+            f"The phrase that rose most is “{risen.text}”, from {risen.before:.0%} to "
+            f"{risen.after:.0%} of the conversations{pays}."
         )
     far = [
         name

@@ -160,9 +160,12 @@ MOST_FILE_BYTES = 4 << 20
 def load(
     *, seed: int, folder: str | None = None, ids: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task of a folder that holds `training/ID.json` and, to test on,
-    `evaluation/ID.json`: all of them, or those of `ids`. A file that is no task is rejected. Raises
-    DataError for a missing folder or id."""
+    """Yield a row for each file `training/ID.json` and `evaluation/ID.json` of a folder.
+
+    They have split train and test. With `ids` only those tasks are yielded. The order is that of
+    the file names, training first; `seed` is unused. A file that is no task gives the row
+    `{"reject": why}`. Raise DataError, once rows are taken, for a missing folder or id.
+    """
     del seed  # every task is yielded, in the order of the ids
     names = {str(name) for name in ids}
     files = _task_files(folder)

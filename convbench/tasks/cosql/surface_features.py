@@ -143,7 +143,12 @@ _TITLE, _ID = re.compile(r"name|title"), re.compile(r"id\b|code\b")
 
 
 def plausibility_features(options: Sequence[str]) -> np.ndarray:
-    """Return the rank features of the first option among all, by each sign and by their sum."""
+    """Return the rank features of the first option among all, by each sign and by their sum.
+
+    They are those of `rank_features`, 3 x columns values: for every column the rank from the middle
+    (-0.5 to 0.5), then for every column the chance to be the largest, then to be the smallest. The
+    columns are the signs, how common the option's phrases are, and the sum. Needs two options.
+    """
     phrase_sets = [set(token_pairs(option.lower())) for option in options]
     shared = Counter(part for phrases in phrase_sets for part in phrases)
     common = [sum(shared[part] for part in phrases) / len(phrases) for phrases in phrase_sets]

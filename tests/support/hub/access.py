@@ -32,6 +32,8 @@ class Store:
     """Token -> account."""
     repos: dict[tuple[str, str], Repo] = field(default_factory=dict)
     """(type, id) -> repository."""
+    collections: dict[str, Any] = field(default_factory=dict)
+    """Slug -> collection."""
 
 
 @dataclass(frozen=True)

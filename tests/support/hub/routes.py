@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from . import files, listings, refs, repos
+from . import collections, files, listings, refs, repos
 from .access import Ask, HubError
 
 REPO = r"(?P<namespace>[^/]+)/(?P<name>[^/]+)"
@@ -24,6 +24,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", r"/api/validate-yaml", repos.validate_yaml),
     ("POST", r"/api/repos/create", repos.create_repo),
     ("DELETE", r"/api/repos/delete", repos.delete_repo),
+    ("POST", r"/api/collections", collections.create_collection),
+    ("GET", rf"/api/collections/{REPO}", collections.show_collection),
+    ("POST", rf"/api/collections/{REPO}/items", collections.add_item),
     ("PUT", rf"{API}/settings", repos.settings),
     ("GET", rf"{API}/auth-check", repos.auth_check),
     ("GET", rf"{API}(?:/revision/{REVISION})?", listings.repo_info),
