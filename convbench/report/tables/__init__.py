@@ -6,7 +6,7 @@ from convbench.report.tables.adaptation import (
     kind_table,
     prompt_table,
 )
-from convbench.report.tables.cells import headline_measure, measures_of
+from convbench.report.tables.cells import headline_measure, measures_of, paired_table
 from convbench.report.tables.details import (
     conversation_counts,
     count_table,
@@ -31,7 +31,6 @@ from convbench.report.tables.results import (
     flagged_table,
     main_table,
     matrix_tables,
-    paired_table,
     temperature_table,
 )
 from convbench.report.tables.simulators import review_table, simulators_part
