@@ -292,6 +292,7 @@ def rounds_options(
         path,
         spec.judges[0],
         in_process=True,
+        label=step.learner.partition(":")[2],
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
         calls=options.calls,
     )
@@ -303,7 +304,7 @@ def rounds_options(
             f"experiment {spec.name}: {step.settings_name}: args.others: found {others}; in an "
             f"experiment other models are named in policies: --set 'policies={json.dumps(others)}'"
         )
-    if step.pooled or ":" in step.learner or step.after or step.learner in spec.after.values():
+    if step.pooled or step.after or step.learner in spec.after.values():
         raise SpecError(
             f"experiment {spec.name}: {step.settings_name}: found {recipe.name}, which trains in "
             "rounds and generates its own logs; expected a recipe that learns from logs"

@@ -134,7 +134,7 @@ def rounds_recipe(options: RoundsOptions) -> Recipe:
 
 def _is_finished(root: Run, count: int, options: RoundsOptions) -> bool:
     """Return True if the last round was trained and evaluated."""
-    stem = Path(options.recipe).stem
+    stem = options.learner_name
     last = root.path if count == 1 else round_folder(root, stem, count)
     child = root.evals_folder / f"{stem}-round-{count}" / "run.json"
     trained = Checkpoint(last / "checkpoints" / stem).is_finished
@@ -206,7 +206,7 @@ def _train_round(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequen
     training = with_replay(
         _training_options(run, judge, options), rounds_recipe(options).replay, run, earlier
     )
-    return train_once(training, run.checkpoints_folder / Path(options.recipe).stem)
+    return train_once(training, run.checkpoints_folder / options.learner_name)
 
 
 def with_replay(
@@ -251,7 +251,7 @@ def _training_options(run: Run, judge: Judge, options: RoundsOptions) -> TrainOp
 
 def evaluate_round(root: Run, done: RoundResult, judge: Judge, options: RoundsOptions) -> Run:
     """Build and judge a round's policy on the test split; return the child run."""
-    name = f"{Path(options.recipe).stem}-round-{done.number}"
+    name = f"{options.learner_name}-round-{done.number}"
     evaluation = EvalOptions(
         str(done.checkpoint),
         (root.path,),
@@ -270,7 +270,7 @@ def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> R
 
     Raise what stopped the build, or RunError if too many conversations failed.
     """
-    path = round_folder(root, Path(options.recipe).stem, number)
+    path = round_folder(root, options.learner_name, number)
     if (path / "run.json").exists():
         run = Run.open(path)
     else:
@@ -298,8 +298,9 @@ def examples_of(root: Run, number: int, options: RoundsOptions) -> list[Example]
     and the root's other ones."""
     if not rounds_recipe(options).fresh:
         return list(root.examples.values())
-    stem = Path(options.recipe).stem
-    seen = [Run.open(round_folder(root, stem, earlier)) for earlier in range(2, number)]
+    seen = [
+        Run.open(round_folder(root, options.learner_name, earlier)) for earlier in range(2, number)
+    ]
     held = [example for example in root.examples.values() if example.split != "train"]
     return [*unseen_examples(root, seen), *held]
 

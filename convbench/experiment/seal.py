@@ -64,6 +64,8 @@ class SealResult:
     """The same for one training on all passages at once."""
     forgetting: dict[str, list[ForgettingSequence]] = field(default_factory=dict)
     """Accuracies over sequences of passages learnt one after the other, by training data."""
+    label: str = ""
+    """Label of the learner, in the names of its table's files."""
 
 
 def run_seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
@@ -80,7 +82,7 @@ def run_seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     _check_length(root, args)
     options = replace(options, calls=share_ledger(options.calls, root.path))
     done = run_rounds(replace(options, specs=with_filter(options.specs, recipe)))
-    result = SealResult(done)
+    result = SealResult(done, label=options.label)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
     if kind_of(judge.spec).measures in ("adaptations", "solutions"):
         if baselines:
@@ -117,11 +119,11 @@ def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> RoundsWit
 
 
 def write_table(result: SealResult) -> Path:
-    """Write the measurements so far to `self-edits.json` and `seal.md` in the run's reports; return
-    the path of `seal.md`."""
+    """Write the measurements so far to `self-edits.json` and `seal.md` in the run's reports
+    (`self-edits-LABEL.json`, `seal-LABEL.md` with a label); return the path of the latter."""
     reports = result.rounds.run.reports_folder
     return adaptation.write_seal_report(
-        reports, result.taught, result.pretrained, result.forgetting
+        reports, result.taught, result.pretrained, result.forgetting, result.label
     )
 
 

@@ -28,11 +28,12 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import parse_devices
 from convbench.options.specs import load_plugins
+from convbench.options.train import RoundsOptions
 from convbench.report.experiment.steps import FILE
 from convbench.rollout.build import build_or_resume
 from convbench.rollout.calls import check_outcome
 from convbench.schema import fingerprint
-from convbench.schema.experiment import ExperimentSpec, recipe_of
+from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import Appender, read_records
@@ -147,9 +148,11 @@ def has_result(step: Step, root: Path) -> bool:
 
 def _round_evaluations(path: Path, step: Step) -> list[Path]:
     """Return the folders of the evaluations of a learner with rounds, one a round."""
-    if step.pooled or ":" in step.learner:
+    if step.pooled:
         return []
-    return list((path / "evals").glob(f"{Path(recipe_of(step.learner)).stem}-round-*"))
+    recipe, _, label = step.learner.partition(":")
+    learner = RoundsOptions(recipe, label=label).learner_name
+    return list((path / "evals").glob(f"{learner}-round-*"))
 
 
 def step_fingerprint(step: Step, spec: ExperimentSpec) -> str:

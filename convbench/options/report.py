@@ -34,6 +34,7 @@ class ReportOptions:
         "convbench report --judge gpt-4o --se naive",
         "convbench report --plots --out table1",
         "convbench report --against ReFit --format csv",
+        "convbench report runs/experiments/paper --against runs/experiments/paper-as-printed",
         "convbench report --gold",
         "convbench report --verdict",
     )
@@ -65,7 +66,9 @@ class ReportOptions:
     against: Annotated[
         tuple[str, ...],
         Opt(
-            "Add every policy's paired difference to this one; repeat it for several.",
+            "Add every policy's paired difference to this one; repeat it for several. With an "
+            "experiment's folder also another one's folder: differences to its policies of the "
+            "same names.",
             "--against",
             "NAME",
         ),

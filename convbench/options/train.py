@@ -133,3 +133,10 @@ class RoundsOptions(ModelCallMixin):
     spread: ShardOptions = field(default_factory=ShardOptions)
     """Workers for the conversations and verdicts of each round."""
     specs: SpecOptions = SpecOptions()
+    label: str = ""
+    """Tells two learners of one recipe apart: part of the names of its folders."""
+
+    @property
+    def learner_name(self) -> str:
+        """The learner in names of folders: the recipe's, with the label after a dash."""
+        return "-".join(filter(None, (Path(self.recipe).stem, self.label)))

@@ -50,14 +50,16 @@ def write_seal_report(
     taught: Mapping[str, Values],
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[ForgettingSequence]],
+    label: str = "",
 ) -> Path:
     """Write `self-edits.json` and `seal.md` into a run's folder of reports, and return the path of
-    `seal.md`.
+    `seal.md`; with a label they are `self-edits-LABEL.json` and `seal-LABEL.md`.
 
     `self-edits.json` maps what was trained on to its (passage, accuracy) pairs; under `pretraining`
     and `sequences` it has what was measured over many passages. `seal.md` has the table of the
     former, that of `pretrained` if it is not empty, and a table and heat map for each entry of
-    `forgotten`, which are also written as `forgetting-NAME.md` with pictures.
+    `forgotten`, which are also written as `forgetting-ROW.md` with pictures
+    (`forgetting-LABEL-ROW.md`).
     """
     reports.mkdir(exist_ok=True)
     stored: dict[str, Any] = dict(taught)
@@ -65,9 +67,11 @@ def write_seal_report(
         stored[PRETRAINING] = pretrained
     if forgotten:
         stored[SEQUENCES] = {name: list(map(asdict, some)) for name, some in forgotten.items()}
-    write_atomic(reports / ACCURACIES, json.dumps(stored, indent=1).encode() + b"\n")
-    path = reports / "seal.md"
-    parts = [as_markdown(taught), *_multi_passage_texts(reports, pretrained, forgotten)]
+    suffix = f"-{label}" if label else ""
+    accuracies = (reports / ACCURACIES).with_stem(f"{Path(ACCURACIES).stem}{suffix}")
+    write_atomic(accuracies, json.dumps(stored, indent=1).encode() + b"\n")
+    path = reports / f"seal{suffix}.md"
+    parts = [as_markdown(taught), *_multi_passage_texts(reports, pretrained, forgotten, suffix)]
     write_atomic(path, "\n".join(parts).encode())
     return path
 
@@ -76,10 +80,11 @@ def _multi_passage_texts(
     reports: Path,
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[ForgettingSequence]],
+    suffix: str,
 ) -> Iterator[str]:
     """Yield one text on training with all passages at once, and one a sequence of passages."""
     if pretrained:
         yield f"All passages at once (continued pre-training):\n\n{as_markdown(pretrained)}"
     for name, sequences in forgotten.items():
-        text = write_forgetting(sequences, reports, f"forgetting-{name.replace(' ', '-')}")
+        text = write_forgetting(sequences, reports, f"forgetting{suffix}-{name.replace(' ', '-')}")
         yield f"One passage after the other, {name}:\n\n{text}"

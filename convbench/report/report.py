@@ -9,6 +9,7 @@ from pathlib import Path
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report.document import Document
+from convbench.report.experiment.against import against_part
 from convbench.report.experiment.experiment_document import (
     experiment_document,
     is_experiment,
@@ -18,7 +19,14 @@ from convbench.report.gold import gold_report
 from convbench.report.layout import judges_of, report_document
 from convbench.report.pairwise import section_tournaments
 from convbench.report.plots.style import Page
-from convbench.report.sections import Section, policy_name, read_sections, with_baseline
+from convbench.report.policies import plain_name
+from convbench.report.sections import (
+    Section,
+    policy_aliases,
+    policy_name,
+    read_sections,
+    with_baseline,
+)
 from convbench.report.simulators import simulator_siblings
 from convbench.report.tables import gold_part, verdict_part
 from convbench.report.verdict import section_verdicts
@@ -75,6 +83,25 @@ def _policy_names(sections: Sequence[Section], against: Sequence[str]) -> tuple[
     return tuple(dict.fromkeys(policy_name(sections, name, "--against") for name in against))
 
 
+def _names_in_experiment(sections: Sequence[Section], typed: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, in an experiment's tables, of all policies that the user's names mean.
+
+    A method that was trained in several ways, e.g. at two sizes, is meant in each of them. Raise
+    RunError for an unknown policy.
+    """
+    policies = [policy for section in sections for policy in section.policies]
+    names: dict[str, None] = {}
+    for name in typed:
+        meant = [
+            policy
+            for policy in policies
+            if name.casefold() in policy_aliases(policy) | {plain_name(policy).casefold()}
+        ]
+        listed = [p.name for p in meant] or [policy_name(sections, name, "--against")]
+        names |= dict.fromkeys([*listed, *map(plain_name, meant)])
+    return tuple(names)
+
+
 def run_folders(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the paths of the runs' folders as texts, in the order of the runs."""
     return tuple(str(run.path) for run in runs)
@@ -111,9 +138,10 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     """Return the document of an experiment's folder, with pictures if matplotlib is installed;
     nothing is written.
 
-    Runs that are not comparable get a note, seeds are pooled, and missing results are listed. Raise
-    RunError if the options choose a judge, a baseline or tables that the document does not have, or
-    name an unknown policy in `against`.
+    Runs that are not comparable get a note, seeds are pooled, and missing results are listed. Each
+    experiment's folder in `against` adds a part with the paired differences to it. Raise RunError
+    if the options choose a judge, a baseline or tables that the document does not have, or name an
+    unknown policy in `against`.
     """
     for name in ("judge", "baseline", "gold", "verdict", "pairwise"):
         if getattr(options, name):
@@ -124,9 +152,24 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     experiment = read_experiment(root, options.split)
     title = experiment.plan.title or f"Experiment {root.resolve().name}"
     page = Page(options.columns, options.titles)
-    against = _policy_names(experiment.sections, options.against)
+    others = [name for name in options.against if is_experiment(Path(name))]
+    typed = [name for name in options.against if name not in others]
+    against = _names_in_experiment(experiment.sections, typed)
     document = experiment_document(experiment, title, kind=options.kind, page=page, against=against)
-    document = replace(document, runs=run_folders(experiment.runs))
+    more = [
+        against_part(
+            experiment.sections,
+            read_experiment(Path(other), options.split).sections,
+            Path(other).resolve().name,
+            options.kind,
+        )
+        for other in others
+    ]
+    document = replace(
+        document,
+        parts=(document.parts[0], *more, *document.parts[1:]),
+        runs=run_folders(experiment.runs),
+    )
     return ReportResult(list(experiment.runs), list(experiment.sections), document, root=root)
 
 

@@ -149,7 +149,7 @@ def policy_name(sections: Sequence[Section], typed: str, option: str) -> str:
         dict.fromkeys(
             candidate.name
             for candidate in policies
-            if typed.casefold() in _policy_aliases(candidate)
+            if typed.casefold() in policy_aliases(candidate)
         )
     )
     if len(meant) == 1:
@@ -165,7 +165,9 @@ def compared_with(section: Section, names: Sequence[str]) -> Iterator[Section]:
             yield replace(section, compared_with=name)
 
 
-def _policy_aliases(policy: Policy) -> set[str]:
+def policy_aliases(policy: Policy) -> set[str]:
+    """Return what a policy may be called: its name, its recipe and its run's folder, in lower
+    case."""
     named = (policy.name, str(policy.recipe.get("name", "")), policy.run.path.name)
     return {alias.casefold() for alias in named if alias}
 

@@ -1,15 +1,20 @@
 """Final turns in words of every kind, labelled before a reader saw them; and the strict reading."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from convbench.answers.final import final_answer
 from convbench.answers.grade import grade_texts
+from tests.excerpts import SHARED
 from tests.support.cases import load_cases
 from tests.support.exhaustive import every_nth
 
 FILE = load_cases(Path(__file__).parent / "replies.yaml")
+PRINTED = load_cases(Path(__file__).parent / "printed.yaml")
+PAPER = SHARED / "paper" / "refit-swift.md"
+OPEN = "<thinking>I examined C and thought"
 
 
 @pytest.mark.parametrize(
@@ -18,6 +23,28 @@ FILE = load_cases(Path(__file__).parent / "replies.yaml")
 def test_reply(reply):
     found = final_answer(reply["text"], FILE["options"][reply["options"]])
     assert found == reply["answer"]
+
+
+@pytest.mark.parametrize("reply", PRINTED["replies"], ids=lambda reply: reply["section"])
+def test_the_papers_final_replies(reply):
+    """In every reading; a block that the turn before leaves open hides what is in it."""
+    turns = [OPEN, reply["text"]] if reply.get("open") else [reply["text"]]
+    options = PRINTED["options"][reply["options"]]
+    for reading, answer in (("any", reply["answer"]), ("strict", reply["strict"])):
+        assert grade_texts(turns, options, "C", reading=reading).answer == answer
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not here")
+def test_they_are_the_ones_that_the_paper_prints():
+    """Each quotation is there in its section, and no final reply is left out."""
+    text = PAPER.read_text(encoding="utf-8").replace("\\", "")
+    sections = re.split(r"^#+ (?=[A-G]\.\d )", text, flags=re.M)
+    by_name = {part[:3]: re.sub(r"\s+", " ", part.replace("*", "")) for part in sections}
+    printed = {name for name, part in by_name.items() if "Assistant Message 3" in part}
+    assert printed == {reply["section"] for reply in PRINTED["replies"]}
+    for reply in PRINTED["replies"]:
+        for piece in re.split(r"(?<=[.:]) ", re.sub(r"\s+", " ", reply["text"].replace("*", ""))):
+            assert piece.removesuffix("</thinking>") in by_name[reply["section"]]
 
 
 def test_few_are_invented_where_nothing_is_answered():

@@ -17,7 +17,7 @@ from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, RunSettings
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.report.published import paper_table, paper_tables, sample_size
 from convbench.report.report import create_report
 from convbench.rollout.build import build_or_resume
@@ -160,6 +160,24 @@ def test_tables_name_their_regime_and_its_errors(tmp_path: Path) -> None:
     assert cells(table, "Base", "Accuracy").error == clean.error, "--se goes before the regime"
 
 
+def test_an_answer_in_other_words_is_unread_as_printed(tmp_path: Path) -> None:
+    """The paper's example of a better SWiFt (E.5) counts as wrong there, in the share unread."""
+    words = "I have now fully explained why choice A is the best explanation for it."
+    for name, unread, accuracy in (("clean", "0.0", "1.0000"), ("as-printed", "100.0", "0.0000")):
+        run = make(
+            tmp_path / name,
+            questions(4, "arc"),
+            right_on(0),
+            task="arc",
+            regime=name,
+            text=lambda *_: words,
+            overall=lambda q, k: 5.0,
+        )
+        table = table_of(create_report(ReportOptions((run.path,))), "Results")
+        assert cells(table, "Base", "Unread (%)").text == unread
+        assert cells(table, "Base", "Accuracy").text == accuracy
+
+
 def test_fewer_conversations_than_the_papers_keep_their_own_error(tmp_path: Path) -> None:
     run = make(tmp_path / "run", questions(4, "arc"), right_on(0, 1), task="arc",
                regime="as-printed", overall=lambda q, k: 5.0)  # fmt: skip
@@ -172,11 +190,15 @@ def test_fewer_conversations_than_the_papers_keep_their_own_error(tmp_path: Path
 
 def test_an_experiment_gives_its_regime_to_what_it_adds() -> None:
     specs = load_specs(ExperimentOptions("paper-as-printed"))
-    assert [spec.name for spec in specs] == ["paper-as-printed", "paper-clarifying", "length",
-                                         "judges", "size"]  # fmt: skip
+    added = ("paper-clarifying", "length", "judges", "size")
+    assert [spec.name for spec in specs] == [f"{name}-as-printed" for name in ("paper", *added)]
     assert {spec.regime for spec in specs} == {"as-printed"}
     assert {"sciq", "sciqa"} < set(specs[0].tasks)
-    assert {spec.regime for spec in load_specs(ExperimentOptions("paper"))} == {None}
+    clean = load_specs(ExperimentOptions("paper"))
+    assert {spec.regime for spec in clean} == {None}
+    framed = load_specs(ExperimentOptions("paper", specs=SpecOptions(sets=("regime=as-printed",))))
+    assert [spec.name for spec in framed] == ["paper", *added]
+    assert {spec.regime for spec in framed} == {"as-printed"}
 
 
 def test_runs_of_old_are_clean(tmp_path: Path) -> None:

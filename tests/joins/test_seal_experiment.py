@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,64 @@ def test_rows_and_rounds_do_not_go_together(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="rows: found 10 for seal, which trains in rounds"):
         run_experiment(ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET))
     assert not (tmp_path / "out").exists(), "said before anything is built"
+
+
+FILTERS = """extends: seal-filters
+title: small
+tasks: [pocket-notes]
+model: local:pocket
+judges: [{judge}]
+seeds: [1]
+count: 8
+samples: 3
+max_tokens: 24
+sets: {{task.sample.train: 0.5, task.sample.each.test: 1}}
+recipe_sets:
+  all:
+    rounds: 1
+    fit.max_steps: 1
+    fit.batch_size: 4
+    fit.accumulation: 1
+    fit.precision: fp32
+    fit.gradient_checkpointing: false
+    fit.save: end
+    lora.r: 4
+"""
+
+
+def test_both_filters_of_edits_in_one_experiment(tmp_path: Path) -> None:
+    """The best edit of each passage; every one that raises the accuracy: from the same edits."""
+    torch.set_num_threads(1)
+    (tmp_path / "quick.yaml").write_text(JUDGE.format(learner="null"))
+    file = tmp_path / "filters.yaml"
+    file.write_text(FILTERS.format(judge=tmp_path / "quick.yaml"))
+    options = ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET)
+    result = run_experiment(options)
+    assert result.failure_lines == []
+    (run,) = (Run.open(path) for path in result.runs)
+    train = {
+        conversation.conversation_id: conversation.example_id
+        for conversation in run.conversations()
+        if run.examples[conversation.example_id].split == "train"
+    }
+    gains = [v.scores["gain"] for v in run.verdicts() if v.conversation_id in train]
+    raised = sum(gain > 0 for gain in gains)
+    rows = {
+        name: json.loads((run.checkpoints_folder / name / "training.json").read_text())
+        for name in ("seal", "seal-improves")
+    }
+    assert 0 < raised < len(gains)
+    assert rows["seal-improves"]["counts"]["rows"] == raised
+    assert rows["seal"]["counts"]["rows"] == len(set(train.values()))
+    evals = {child.path.name for child in run.child_runs()}
+    assert evals == {"seal-round-1", "seal-improves-round-1"}
+    assert (run.reports_folder / "seal.md").exists()
+    assert (run.reports_folder / "seal-improves.md").exists()
+    assert result.report is not None
+    said = render_text(result.report.document, "markdown")
+    assert "learnt: every edit that raises the accuracy (SEAL's equation 2), or the best" in said
+    assert "SEAL round 1 (seal-round-1) learns the best edit of each passage." in said
+    assert not run_experiment(replace(options, dry_run=True)).plan.steps, "nothing is left to do"
 
 
 def test_the_shipped_file_compares_the_five_kinds() -> None:

@@ -38,7 +38,15 @@ from tests.support.chat.plan import Plan
 from tests.support.hub_server import HubServer
 from tests.support.provider import Provider
 
-NAMES = ("paper", "paper-clarifying", "length", "size", "judges", "paper-as-printed")
+NAMES = (
+    "paper",
+    "paper-clarifying",
+    "length",
+    "size",
+    "size-trajectories",
+    "judges",
+    "paper-as-printed",
+)
 TABLES = 21
 HEADER = """\
 The paper in miniature. Its numbers mean nothing: a policy of {weights:,} random weights, a judge
@@ -90,6 +98,9 @@ class Miniature:
         }  # fmt: skip
         if name not in ("paper", "size"):
             sets.pop("size.rows", None)
+        if name == "size-trajectories":
+            sets = {key: value for key, value in sets.items() if key not in SIZES[self.real]}
+            sets["rows"] = "[14, 18]"
         if name == PRINTED:
             not_here = ("max_tokens", *SIZES[self.real])  # the regime has a limit of its own
             sets = {key: value for key, value in sets.items() if key not in not_here} | FEWER

@@ -63,6 +63,55 @@ def test_each_of_the_21_tables_stands_beside_its_printed_neighbour(whole):
     assert not any(part.title == "Missing" for part in whole.parts)
 
 
+def test_the_share_of_unread_answers_stands_beside_accuracy(tmp_path):
+    """Replies of 128 tokens may end before the answer; the printed tables do not say how many."""
+
+    def text(question, sample, answer):
+        return f"The answer is {answer}." if question != "q0" else "I have not"
+
+    write_cell(tmp_path, ARC, {"Base": 0.2, "SWiFt": 0.8}, 4, text=text)
+    made = experiment_document(read_experiment(tmp_path), "x", plots=False)
+    table = part_of(made, "Table 1: ").tables[0]
+    heads = [column.head for column in table.columns]
+    assert heads[1:3] == ["Accuracy", "Unread (%)"]
+    assert cells(table, "SWiFt", "Unread (%)").text == "25.0"
+    assert cells(table, "  SWiFt, printed", "Unread (%)").text == "-"
+
+
+def test_both_readings_of_the_sample_size_stand_above_the_printed_line(tmp_path):
+    base = write_cell(tmp_path, ARC, {"Base": 0.2, "ReFit-rows-1000": 0.5}, 4)
+    folder = base.checkpoints_folder / "refit-turns-1000"
+    shutil.copytree(base.checkpoints_folder / "refit-1000", folder)
+    recipe = base.checkpoints_folder / "refit-1000" / "recipe.yaml"
+    recipe.write_text("name: refit\ndata: {rows: 1000, unit: conversation}\n")
+    make(
+        base.evals_folder / "refit-turns-1000",
+        questions(4, "arc"),
+        lambda q, k: "A",
+        scores=scores(0.9),
+        parent=base.manifest.id,
+        checkpoint="checkpoints/refit-turns-1000",
+        split="test",
+        task="arc",
+        mode="thinking",
+        protocol="reasoning",
+        samples=2,
+        temperatures=(0.7,),
+        turns=3,
+    )
+    made = experiment_document(read_experiment(tmp_path), "x")
+    part = part_of(made, "Table 20: ")
+    lines = [row[0].text for row in part.tables[0].rows]
+    assert lines[:3] == [
+        "ReFit (1000 conversations)",
+        "ReFit (1000 rows)",
+        "  ReFit (1000 rows), printed",
+    ]
+    assert any("does not say what its sample size counts" in n for n in part.tables[0].notes)
+    (curve,) = [p for p in part.pictures if p.name.startswith("size")]
+    assert "ReFit (conversations)" in curve.svg
+
+
 def test_every_table_has_one_row_of_orders(whole):
     (table,) = whole.parts[0].tables
     found = {row[0].text: row for row in table.rows}

@@ -11,8 +11,9 @@ from convbench.experiment.experiment import run_experiment
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.report.policies import NAMES
-from convbench.report.published import paper_tables
-from convbench.schema.experiment import ExperimentSpec
+from convbench.report.published import ALSO, paper_tables
+from convbench.schema.experiment import ExperimentSpec, recipe_of
+from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.report.test_report_tables import table_of
 from tests.support.provider import Plan, Provider
@@ -39,21 +40,59 @@ def printed(*numbers):
         (("length",), range(15, 19)),
         (("judges",), (19,)),
         (("size",), (20, 21)),
+        (("size-trajectories",), (20, 21)),
+        (("paper-clarifying-as-printed",), (13, 14)),
+        (("length-as-printed",), range(15, 19)),
+        (("judges-as-printed",), (19,)),
+        (("size-as-printed",), (20, 21)),
     ],
 )
 def test_shipped_experiments_are_the_papers_tables(names, numbers):
     specs = [shipped(name) for name in names]
     asked, tables = printed(*numbers)
-    assert set().union(*map(settings, specs)) == asked
+    assert {
+        (ALSO.get(task, task), *rest) for task, *rest in set().union(*map(settings, specs))
+    } == (asked)
     for spec in specs:
-        learners = {NAMES[name] for name in spec.learners}
-        assert not any(table.by_size for table in tables) or {1000, 2000} < set(spec.rows)
+        learners = {NAMES[recipe_of(name)] for name in spec.learners}
+        assert not any(table.by_size for table in tables) or {1000, 2000} <= set(spec.rows)
         assert all(table.by_size or set(table.methods) <= learners for table in tables)
-        assert "gpt-4o" == spec.judges[0]  # noqa: SIM300
+        assert spec.judges[0].rpartition("@")[2] == "gpt-4o"
 
 
 def test_the_paper_is_one_experiment():
     assert shipped("paper").also == ("paper-clarifying", "length", "judges", "size")
+
+
+def test_as_printed_is_the_paper_by_other_rules():
+    """The judge's prompt as printed, flagged conversations too, and both sets of its "SciQA"."""
+    whole = shipped("paper-as-printed")
+    assert whole.also == tuple(f"{name}-as-printed" for name in shipped("paper").also)
+    for name in ("paper", *shipped("paper").also):
+        clean, printed = shipped(name), shipped(f"{name}-as-printed")
+        assert printed.regime == "as-printed"
+        assert printed.judges == tuple(f"rubric-as-printed@{judge}" for judge in clean.judges)
+        assert printed.learners == clean.learners
+        for learner in printed.learners:
+            assert printed.sets_of(learner) == {**clean.sets_of(learner), "data.flagged": "keep"}
+    assert {"sciq", "sciqa"} < set(shipped("paper-clarifying-as-printed").tasks)
+
+
+def test_step_dpo_has_new_branches_beside_the_logged_ones():
+    """ "Generate a new trajectory in each step": both readings stand in the paper's tables."""
+    spec = shipped("paper")
+    assert catalog.load_spec(Recipe, "recipes", "step-dpo").pairing.source == "logged"
+    assert spec.sets_of("step-dpo") == {}
+    assert spec.sets_of("step-dpo:resampled") == {"pairing.source": "resampled"}
+
+
+def test_both_readings_of_the_sample_size_are_one_experiment():
+    spec = shipped("size-trajectories")
+    assert spec.sets_of("refit")["data.unit"] == "conversation"
+    assert spec.sets_of("refit:turns")["data.unit"] == "turn"
+    train = round(0.8 * spec.count) * spec.samples
+    assert train - 3 < max(spec.rows) <= train, "834 is the fewest questions with 2000 to train on"
+    assert round(0.8 * (spec.count - 1)) * spec.samples < max(spec.rows)
 
 
 def test_every_step_is_listed_in_order():
@@ -64,7 +103,7 @@ def test_every_step_is_listed_in_order():
         "eval refit-2000", "train refit", "eval refit",
     ]  # fmt: skip
     assert len({cell.name for cell in iter_cells(shipped("paper"))}) == 12
-    assert len(plan_steps(shipped("paper"))) == 12 * (2 + 2 * 6)
+    assert len(plan_steps(shipped("paper"))) == 12 * (2 + 2 * 7)
 
 
 SMALL = """extends: pocket

@@ -19,6 +19,7 @@ from convbench.report.experiment.printed import (
     printed_part,
     published_comparisons,
 )
+from convbench.report.experiment.statements import statement_table
 from convbench.report.experiment.steps import (
     FILE,
     PLAN,
@@ -42,6 +43,8 @@ from convbench.store import Run
 from convbench.store.shards import is_shard_folder, is_superseded
 
 CALLS = "calls.jsonl"
+STATEMENTS = "The paper's statements"
+"""Title of the part with what the paper says of its tables."""
 HERE = ("local:", "vllm:")
 """Prefixes of models on own machines, whose calls have no price."""
 
@@ -280,12 +283,12 @@ def experiment_document(
 ) -> Document:
     """Return the document of an experiment; nothing is written.
 
-    Its parts are an overview, the paper's printed tables with our results, other sections, those of
-    them that other papers print with our results, language patterns (only with `plots`), what is
-    missing, cost, and sample conversations. `kind` is the
-    kind of standard errors (None: each regime's own). `against` names further policies that all are
-    compared with, as they are with every model that is not trained. Without matplotlib the overview
-    says that there are no pictures.
+    Its parts are an overview, the paper's statements, the printed tables with our results, other
+    sections, those of them that other papers print with our results, language patterns (only with
+    `plots`), what is missing, cost, and sample conversations. `kind` is the kind of standard errors
+    (None: each regime's own). `against` names further policies that all are compared with, as they
+    are with every model that is not trained. Without matplotlib the overview says that there are no
+    pictures.
     """
     if plots:
         try:
@@ -315,6 +318,7 @@ def _experiment_document(
     unmatched = _without_table(experiment.sections, known)
     parts = [
         _overview_part(experiment, known, (*_reference_facts(unmatched), *facts)),
+        _statements_part(known, kind),
         *_printed_parts(known, kind, plots, against),
         *_other_parts(unmatched, kind, plots, against),
         *_reference_parts(unmatched, kind),
@@ -354,6 +358,14 @@ def _overview_part(
         lines.append(f"{steps} failed, {len(experiment.unread)} runs not read: see Missing.")
     order = order_table(known)
     return ReportPart("Overview", (*lines, *facts), (order,) if order is not None else ())
+
+
+def _statements_part(
+    known: Sequence[PublishedComparison], kind: ErrorKind | None
+) -> ReportPart | None:
+    """Return the part with the paper's statements about these tables; None without one."""
+    table = statement_table(known, kind)
+    return None if table is None else ReportPart(STATEMENTS, tables=(table,))
 
 
 def _printed_parts(

@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from convbench.report.document import Picture
-from convbench.report.experiment.printed import SIZED, PublishedComparison, measures_for
+from convbench.report.experiment.printed import (
+    SIZED,
+    UNIT_WORDS,
+    PublishedComparison,
+    counted_unit,
+    measures_for,
+)
 from convbench.report.measures import Measure
 from convbench.report.plots.curves import TURNS, Axis, Points, draw_curves, trained_rows
 from convbench.report.plots.points import draw_radar
@@ -16,6 +22,7 @@ from convbench.report.published import PaperTable, paper_key, sample_size
 from convbench.stats.means import ErrorKind, Estimate
 
 ROWS = Axis("rows of the logged set", "size of the logged set")
+ROW = UNIT_WORDS["turn"]
 MANY = 1000
 """Sample size for tables that do not imply one: enough for a normal interval."""
 
@@ -88,7 +95,8 @@ def curves_by_size(comparison: PublishedComparison, kind: ErrorKind) -> Picture 
     printed.
 
     A policy trained on all rows is placed at the number that its training counted; one of unknown
-    size is left out. None if nothing was measured.
+    size is left out. Policies whose rows are conversations have a curve of their own. None if
+    nothing was measured.
     """
     section = comparison.section
     if section is None:
@@ -97,7 +105,9 @@ def curves_by_size(comparison: PublishedComparison, kind: ErrorKind) -> Picture 
     def own_points(measure: Measure) -> Points:
         points: Points = {}
         for policy in sorted(section.policies, key=lambda policy: _training_size(policy) or 0):
-            _add_point(points, SIZED, _training_size(policy), measure.mean_of(policy, kind))
+            unit = counted_unit(policy)
+            name = SIZED if unit == ROW else f"{SIZED} ({unit})"
+            _add_point(points, name, _training_size(policy), measure.mean_of(policy, kind))
         return points
 
     def printed_points(measure: Measure) -> Points:

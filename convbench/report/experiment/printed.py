@@ -10,7 +10,7 @@ from math import fsum
 
 from convbench.report.document import Cell, Column, ReportPart, Table
 from convbench.report.experiment.steps import StepEnd, StepEnds
-from convbench.report.measures import ACCURACY, HEADS, THINKING, Measure, metric_measure
+from convbench.report.measures import ACCURACY, HEADS, THINKING, UNREAD, Measure, metric_measure
 from convbench.report.policies import NAMES, Policy, judge_spec, plain_name, with_unique_names
 from convbench.report.published import (
     ALSO,
@@ -28,8 +28,9 @@ from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
 from convbench.stats.agreement import DRAWS, RankAgreement, rank_agreement
 from convbench.stats.means import ErrorKind, estimate_at_size
 
-PRINTED_UNIT = "turn"
-"""The unit of a row in the tables by size, as we read them."""
+UNIT_WORDS = {"turn": "rows", "conversation": "conversations"}
+"""What the tables by size count, by the unit of our rows: the paper says "sample size" and
+"training trajectories", so both readings stand beside its lines."""
 SIZED = "ReFit"
 """The method of the tables by size of the logged set."""
 
@@ -129,7 +130,7 @@ def _fill_comparison(
     policies = [policy for policy in section.policies if bool(_row_count(policy)) == table.by_size]
     if table.by_size:
         sized = [policy for policy in policies if plain_name(policy) == SIZED]
-        named = [replace(policy, name=f"{SIZED} ({_row_count(policy)} rows)") for policy in sized]
+        named = [replace(policy, name=_sized_name(policy)) for policy in sized]
         shown = [*named, *_all_rows_policies(section)] if named else []
     else:
         stripped = (replace(policy, name=plain_name(policy)) for policy in policies)
@@ -139,7 +140,7 @@ def _fill_comparison(
     own_policies: dict[str, tuple[Policy, ...]] = {}
     for policy in shown:
         method = _row_count(policy) if table.by_size else plain_name(policy)
-        if method in table.methods and not (table.by_size and _row_unit(policy) != PRINTED_UNIT):
+        if method in table.methods:
             own_policies[method] = (*own_policies.get(method, ()), policy)
     own_section = replace(section, policies=tuple(shown))
     missing = {
@@ -156,8 +157,14 @@ def _all_rows_policies(section: Section) -> list[Policy]:
     return [replace(policy, name=f"{SIZED} (all rows)") for policy in policies]
 
 
-def _row_unit(policy: Policy) -> str:
-    return str(policy.recipe_data.get("unit") or PRINTED_UNIT)
+def _sized_name(policy: Policy) -> str:
+    return f"{SIZED} ({_row_count(policy)} {counted_unit(policy)})"
+
+
+def counted_unit(policy: Policy) -> str:
+    """Return what a policy's number of rows counts: `rows` (turns) or `conversations`."""
+    unit = str(policy.recipe_data.get("unit") or "turn")
+    return UNIT_WORDS.get(unit, unit)
 
 
 def _row_count(policy: Policy) -> str:
@@ -249,17 +256,23 @@ ODD = {
 """Notes on errors in a printed table, by its number."""
 
 
-def measures_for(comparison: PublishedComparison) -> list[Measure]:
-    """Return the measures of the printed columns: accuracy, share of thinking, and six metrics of
-    our judge.
+SAMPLE_SIZE = (
+    "The paper does not say what its sample size counts: rows are turns, as in its recipe; its "
+    "text speaks of training trajectories, which are conversations (experiment size-trajectories)."
+)
 
-    There are always eight. Without a judge the metrics have no values, and their limits are 0 to
-    10.
+
+def measures_for(comparison: PublishedComparison) -> list[Measure]:
+    """Return the measures of the printed columns (accuracy, share of thinking, six metrics of our
+    judge), and after accuracy the share of unread answers, which is ours alone.
+
+    There are always nine. Without a judge the metrics have no values, and their limits are 0 to 10.
     """
     spec = judge_spec(comparison.section.policies, comparison.judge) if comparison.section else None
     limits = (spec.lowest, spec.highest) if spec else (0.0, 10.0)
     return [
         ACCURACY,
+        UNREAD,
         THINKING,
         *(metric_measure(comparison.judge or "", name, limits=limits) for name in HEADS),
     ]
@@ -366,6 +379,8 @@ def _comparison_notes(comparison: PublishedComparison, kind: ErrorKind) -> Itera
     judge = comparison.printed.judge
     rule = f"errors naive{at} (Base's by another rule)"
     yield f"Printed: {comparison.printed.title}, judge {judge}; {rule}."
+    if comparison.printed.by_size:
+        yield SAMPLE_SIZE
     if comparison.section is not None:
         as_printed = size is not None and _as_printed(comparison, kind)
         first = comparison.section.base or comparison.section.policies[0]

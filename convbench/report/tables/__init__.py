@@ -6,7 +6,7 @@ from convbench.report.tables.adaptation import (
     kind_table,
     prompt_table,
 )
-from convbench.report.tables.cells import headline_measure, measures_of
+from convbench.report.tables.cells import headline_measure, measures_of, paired_table
 from convbench.report.tables.details import (
     conversation_counts,
     count_table,
@@ -62,6 +62,7 @@ __all__ = [
     "matrix_tables",
     "measures_of",
     "meeting_table",
+    "paired_table",
     "panel_tables",
     "pretraining_table",
     "prompt_table",

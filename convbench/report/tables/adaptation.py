@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -57,6 +57,14 @@ ACCURACIES = "self-edits.json"
 WORDS: Mapping[Measure, TableWords] = {"adaptations": TAUGHT, "solutions": SOLVED}
 
 
+FILTERS: Mapping[str, str] = {
+    "best-of-k": "the best edit of each passage",
+    "improves": "every edit that raises the accuracy (SEAL's equation 2)",
+    "right": "every edit that solves its task",
+}
+"""What a learner of self-edits learns from, by its recipe's filter."""
+
+
 def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Values]:
     """Return (group, accuracy) pairs by what was trained on; empty if the judge is None or measures
     no adaptations.
@@ -89,11 +97,26 @@ def taught_by(policy: Policy) -> str:
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of what a section's self-edits teach; None if the judge is None, measures no
-    adaptations, or scored none."""
+    adaptations, or scored none.
+
+    The caption says which edits the learners learn from; if they differ in that, a note says it for
+    each.
+    """
     accuracies, spec = adaptation_accuracies(section, judge), judge_spec(section.policies, judge)
     if not accuracies or spec is None:
         return None
-    return taught_table(accuracies, kind, WORDS[kind_of(spec).measures])
+    table = taught_table(accuracies, kind, WORDS[kind_of(spec).measures])
+    filters = {
+        policy.name: FILTERS[str(policy.recipe["filter"])]
+        for policy in section.policies
+        if not policy.is_base and policy.recipe.get("filter") in FILTERS
+    }
+    if not filters:
+        return table
+    listed = list(dict.fromkeys(filters.values()))
+    notes = (f"{name} learns {words}." for name, words in filters.items() if len(listed) > 1)
+    caption = f"{table.caption}; learnt: {', or '.join(listed)}"
+    return replace(table, caption=caption, notes=(*table.notes, *notes))
 
 
 def taught_table(
@@ -293,10 +316,12 @@ def _policy_accuracies(policy: Policy, judge: str, *, before: bool = False) -> V
 
 
 def accuracies_file(reports: Path) -> Path:
-    """Return the file of accuracies in a run's folder of reports. If there is none it is
-    `seal.json`, as earlier versions named it; a report's seal of that name has none of its keys."""
+    """Return the file of accuracies in a run's folder of reports: that of the recipe, else of a
+    labelled learner. If there is none it is `seal.json`, as earlier versions named it; a report's
+    seal of that name has none of its keys."""
     file = reports / ACCURACIES
-    return file if file.is_file() else file.with_name("seal.json")
+    labelled = sorted(reports.glob(f"{file.stem}-*.json"))
+    return next((path for path in (file, *labelled) if path.is_file()), reports / "seal.json")
 
 
 def _baseline_accuracies(policy: Policy, name: str) -> Values:

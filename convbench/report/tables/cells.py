@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from convbench.report.document import Cell, Column, Figure, Rank
+from convbench.report.document import Cell, Column, Figure, Rank, Table, slug
 from convbench.report.measures import (
     ACCURACY,
     REASONED,
     THINKING,
     UNREAD,
     Measure,
+    PairedDifference,
     judge_measures,
 )
 from convbench.report.sections import Section
-from convbench.stats.means import Estimate
+from convbench.stats.means import ErrorKind, Estimate
 
 NONE = Cell("-")
 
@@ -150,3 +151,34 @@ def p_text(p: float | None) -> str:
     if p is None:
         return "-"
     return "<.001" if p < 0.001 else f"{p:.3f}"
+
+
+def paired_table(
+    compared: Sequence[tuple[Measure, Sequence[PairedDifference]]], base: str, kind: ErrorKind
+) -> Table:
+    """Return the table of paired differences to `base`: a row for each policy, and four columns for
+    each measure. The list is not empty, and every measure has all policies."""
+    columns = [Column("Method", "Method", numeric=False)]
+    rows: dict[str, list[Cell]] = {d.name: [Cell(d.name)] for d in compared[0][1]}
+    for measure, differences in compared:
+        columns += [
+            Column(f"{measure.head} − {base}", f"{measure.short} −{base}"),
+            Column("95% interval", "95%"),
+            Column("p (Holm)", "p Holm"),
+            Column("pairs", "pairs"),
+        ]
+        for difference in differences:
+            rows[difference.name] += _difference_cells(difference, measure.digits)
+    unit = "groups" if kind == "clustered" else "conversations"
+    notes = (
+        "Paired over conversations about the same question with the same sample and temperature; "
+        f"Student's t over {unit}; p adjusted by Holm over the methods.",
+        *scale_notes(measure for measure, _ in compared),
+    )
+    title = f"Differences to {base}, paired"
+    return Table(title, tuple(columns), tuple(map(tuple, rows.values())), notes, slug(title))
+
+
+def _difference_cells(difference: PairedDifference, digits: int) -> list[Cell]:
+    cells = interval_cells(difference.estimate, digits, p=difference.adjusted)
+    return [*cells, Cell(p_text(difference.adjusted)), Cell(str(difference.n))]

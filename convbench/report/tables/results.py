@@ -11,11 +11,10 @@ from math import comb
 from statistics import fmean
 from typing import Any
 
-from convbench.report.document import Cell, Column, Figure, Rank, Table, slug
+from convbench.report.document import Cell, Column, Figure, Rank, Table
 from convbench.report.measures import (
     ACCURACY,
     Measure,
-    PairedDifference,
     paired_differences,
     reward_measure,
     temperature_order,
@@ -41,10 +40,10 @@ from convbench.report.tables.cells import (
     decimal_cell,
     estimate_cell,
     headline_measure,
-    interval_cells,
     measure_column,
     measures_of,
     p_text,
+    paired_table,
     scale_notes,
 )
 from convbench.stats.means import (
@@ -185,7 +184,7 @@ def _paper_numbers(
     """Return the paper's numbers for a policy, by its number of training rows or its method; None
     if it has none."""
     rows = policy.recipe_data.get("rows")
-    if rows is not None and policy.recipe_data.get("unit", "turn") == "turn":
+    if rows is not None:  # whatever a row is: the paper does not say
         table = size_table(section.task, section.mode)
         return table.methods.get(str(rows)) if table and plain_name(policy) == "ReFit" else None
     return printed.methods.get(plain_name(policy)) if printed is not None else None
@@ -315,31 +314,7 @@ def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Ta
     ]
     if not compared or section.baseline is None:
         return None
-    base = section.baseline.name
-    columns = [Column("Method", "Method", numeric=False)]
-    rows: dict[str, list[Cell]] = {d.name: [Cell(d.name)] for d in compared[0][1]}
-    for measure, differences in compared:
-        columns += [
-            Column(f"{measure.head} − {base}", f"{measure.short} −{base}"),
-            Column("95% interval", "95%"),
-            Column("p (Holm)", "p Holm"),
-            Column("pairs", "pairs"),
-        ]
-        for difference in differences:
-            rows[difference.name] += _difference_cells(difference, measure.digits)
-    unit = "groups" if kind == "clustered" else "conversations"
-    notes = (
-        "Paired over conversations about the same question with the same sample and temperature; "
-        f"Student's t over {unit}; p adjusted by Holm over the methods.",
-        *scale_notes(measure for measure, _ in compared),
-    )
-    title = f"Differences to {base}, paired"
-    return Table(title, tuple(columns), tuple(map(tuple, rows.values())), notes, slug(title))
-
-
-def _difference_cells(difference: PairedDifference, digits: int) -> list[Cell]:
-    cells = interval_cells(difference.estimate, digits, p=difference.adjusted)
-    return [*cells, Cell(p_text(difference.adjusted)), Cell(str(difference.n))]
+    return paired_table(compared, section.baseline.name, kind)
 
 
 def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
