@@ -19,7 +19,7 @@ from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Figure, Table
 from convbench.report.policies import Policy, judge_spec, round_of
 from convbench.report.sections import Section
-from convbench.report.tables.adaptation import ACCURACIES, taught_by, taught_table
+from convbench.report.tables.adaptation import accuracies_file, taught_by, taught_table
 from convbench.report.tables.cells import decimal_cell, seconds_text
 from convbench.schema import JudgeSpec
 from convbench.stats.means import ErrorKind
@@ -75,7 +75,7 @@ def _pooled_measurements(
         return {}
     pooled: dict[str, list[T]] = {}
     for member in section.base.run_policies:
-        file = member.run.reports_folder / ACCURACIES
+        file = accuracies_file(member.run.reports_folder)
         try:
             stored = TypeAdapter(dict[str, list[kind]]).validate_python(  # type: ignore[valid-type]
                 read_object(file).get(key) or {}
