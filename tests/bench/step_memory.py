@@ -179,7 +179,7 @@ def train(kind: Kind, name: str, recipe: Recipe, size: StepRows, folder: Path) -
         from convbench.judge.adaptation.full_finetune import FullFinetune
         from convbench.judge.adaptation.lora import MultiSeedLora
 
-        model = fitting.load_model(job, trained=False)
+        model = fitting.load_model(job, trained=False).requires_grad_(False)
         settings = inner_settings(recipe)
         stack: Any = (
             FullFinetune(model, 0) if recipe.lora is None
