@@ -47,10 +47,11 @@ def test_an_experiment_starts_its_trainings_on_so_many_processes(
 
 
 def test_sweet_is_sharded_where_there_are_accelerators() -> None:
-    training = TrainOptions("sweet")
-    recipe = check_trainable(training)
-    names = [choose_launch(training, recipe, {}, cards)[0].name for cards in (0, 1, 2, 8)]
-    assert names == ["none", "none", "zero3", "zero3"]
+    for name in ("sweet", "mt-dpo", "rft"):
+        training = TrainOptions(name)
+        recipe = check_trainable(training)
+        names = [choose_launch(training, recipe, {}, cards)[0].name for cards in (0, 1, 2, 8)]
+        assert names == ["none", "none", "zero3", "zero3"]
 
 
 def test_a_recipe_setting_of_the_launch_stands_beside_it() -> None:
