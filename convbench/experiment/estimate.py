@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -156,15 +157,19 @@ class _CellEstimate:
             judge = self.findings.judges.get((step.cell.task, name))
             if judge is not None and self._is_new(step.address, name):
                 split = planned.spec.scored_split(name) if step.kind == "judge" else None
-                share = self._share_of_split(split)
-                total.add(self._judge_cost(shown, judge, share, evaluates=step.kind == "eval"))
+                share = self._share_of_split("train" if is_for_rewards_only(judge) else split)
+                if is_for_rewards_only(judge) and step.kind == "eval":
+                    share = 0.0
+                total.add(self._judge_cost(shown, judge, share))
         return total
 
     def _share_of_split(self, split: str | None) -> float:
-        """Return the share of a split's questions among all; 1 for None."""
-        examples = self.inputs.loaded.examples
-        of_split = sum(example.split == split for example in examples)
-        return of_split / len(examples) if split is not None and examples else 1.0
+        """Return the share of a split's conversations among all; 1 for None."""
+        samples = self.inputs.manifest.samples_of
+        counts = Counter(example.split for example in self.inputs.loaded.examples)
+        total = sum(count * samples(each) for each, count in counts.items())
+        of_split = sum(count * samples(each) for each, count in counts.items() if each == split)
+        return of_split / total if split is not None and total else 1.0
 
     def _is_new(self, address: str, judge: str = "") -> bool:
         if (address, judge) in self.seen:
@@ -225,14 +230,12 @@ class _CellEstimate:
             unweighed=set() if size or not is_local else {policy.model},
         )
 
-    def _judge_cost(
-        self, shown: Preview, judge: Judge, share: float, *, evaluates: bool
-    ) -> ResourceEstimate:
+    def _judge_cost(self, shown: Preview, judge: Judge, share: float) -> ResourceEstimate:
         """Return what it takes to judge a share of the conversations: one call for each, or for
         each turn if turns are judged, with replies of full length."""
         count = round(shown.estimate.conversations * share)
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
-            return self._adaptation_cost(shown, judge, evaluates)
+            return self._adaptation_cost(shown, judge, count)
         if judge.model is None:
             return ResourceEstimate(verdicts=count)
         asks = count * (max(1, self.inputs.manifest.turns) if judge.spec.per == "turn" else 1)
@@ -249,17 +252,9 @@ class _CellEstimate:
             unpriced=set() if price is not None else {judge.model},
         )
 
-    def _adaptation_cost(self, shown: Preview, judge: Judge, evaluates: bool) -> ResourceEstimate:
-        """Return what it takes to adapt to every self-edit: the steps of the inner loop for each
-        seed, then the answers, generated in one batch. A judge of rewards alone adapts to those of
-        train passages, and to none where a checkpoint is evaluated."""
-        count = shown.estimate.conversations
-        if is_for_rewards_only(judge):
-            train = follow_up_manifest(self.inputs.manifest, self.inputs.manifest.cast)
-            folders, examples = self.options.specs.folders, self.inputs.loaded.examples
-            count = (
-                0 if evaluates else preview_build(train, examples, folders).estimate.conversations
-            )
+    def _adaptation_cost(self, shown: Preview, judge: Judge, count: int) -> ResourceEstimate:
+        """Return what it takes to adapt to so many self-edits: the steps of the inner loop for each
+        seed, then the answers, generated in one batch."""
         policy = self.inputs.manifest.cast[self.inputs.manifest.protocol.policy]
         learner = str(judge.spec.args.get("learner") or "") or None
         size = self._policy_weights(policy, learner)

@@ -94,10 +94,9 @@ def _iter_scorable(
     labelled: Collection[str] | None = None
     if judge.labels is not None:
         labelled = judge.scorable_ids({head.conversation_id for head in run.conversation_rows()})
-    rewards_only = is_for_rewards_only(judge)
+    split = "train" if is_for_rewards_only(judge) else judge.split
     for head in run.conversation_rows():
-        split = run.questions[head.example_id].split
-        if judge.split not in (None, split) or (rewards_only and split != "train"):
+        if split not in (None, run.questions[head.example_id].split):
             continue
         if head.ended and (labelled is None or head.conversation_id in labelled):
             yield head.conversation_id, head.conversation_id not in scored
