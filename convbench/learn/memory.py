@@ -402,7 +402,7 @@ class _Step:
         shape, positions = self.shape, self.rows.positions
         mask = positions * self.rows.tokens if self.rows.rows > 1 else 0
         stream = HALF if self.number_kind == "half" else FLOAT
-        ends = 4 * FLOAT * shape.hidden * positions  # embeddings, the last norm, the head's input
+        ends = FLOAT * shape.hidden * positions  # the embeddings, the last norm
         if self.is_checkpointed:
             return float(positions * shape.layers * shape.hidden * stream + ends + mask)
         return self.layer_bytes() * shape.layers + ends + mask
@@ -436,8 +436,8 @@ class _Step:
         if self.kind == "distillation":
             return {
                 "forward": float(every * (FLOAT + width)),
-                "backward": float(every * (FLOAT + width) + own * LOSS_WIDTH * 6),
-                "beside": float(every * (FLOAT + width) + own * LOSS_WIDTH * 6),
+                "backward": float(every * (FLOAT + width) + own * LOSS_WIDTH * 4),
+                "beside": float(every * (FLOAT + width) + own * LOSS_WIDTH * 4),
             }
         if self.kind == "critic" and self.device == "cpu":
             return {
