@@ -100,7 +100,7 @@ def shard_plan(launch: LaunchSpec) -> ShardPlan:
             return ShardPlan(count, engine="ddp")
         offloads = bool(config["fsdp_config"].get("fsdp_offload_params"))
         host = frozenset(("optimizer", "weights") if offloads else ())
-        return ShardPlan(count, count, count, count, count, "fsdp", 3, host)
+        return ShardPlan(count, count, count, count, 1, "fsdp", 3, host)
     stage = int(deepspeed.get("zero_stage") or 0)
     host = frozenset(
         name
@@ -152,8 +152,6 @@ BUCKET = 500_000_000
 """Numbers of gradients that DeepSpeed gathers before it sends them."""
 LIVE = 1_000_000_000
 """Most numbers of weights that ZeRO-3 keeps gathered."""
-LOSS_WIDTH = HALF
-"""Bytes of a number of the distillation's loss."""
 IN_ONE_KERNEL = ("adamw_torch", "adamw_torch_fused", "sgd", "adamw_8bit", "adamw_bnb_8bit")
 """Optimisers whose step needs no copies on a card (`fitting.optimizer_name`)."""
 MOMENTS = {"sgd": 0, "adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 0}
@@ -283,9 +281,7 @@ class _Step:
         ]
         if lasting.reference or self.kind == "preference":
             beside = all_layers + self.forward_bytes()
-            moments.append(
-                parts_at(saved_copies + self.reference_copies(), before, beside, logits["beside"])
-            )
+            moments.append(parts_at(saved_copies, before, beside, logits["beside"]))
         return moments
 
     def held_bytes(self) -> tuple[MemoryParts, float, float, float]:
@@ -354,21 +350,17 @@ class _Step:
         """Return the bytes of the layers' weights that autocast copies to bfloat16."""
         return float(HALF * layer_weights(self.shape)) if self.number_kind == "mixed" else 0.0
 
-    def reference_copies(self) -> float:
-        """Return the same of DPO's reference."""
-        mixed = self.number_kind == "mixed" and self.kind == "preference"
-        return float(HALF * layer_weights(self.reference)) if mixed else 0.0
+    @property
+    def _has_reference(self) -> bool:
+        """Whether a frozen copy of the policy is beside it: adapters are turned off instead."""
+        return self.kind == "preference" and self.adapter_shape is None
 
     def reference_bytes(self) -> float:
-        """Return the bytes of a frozen model beside the policy."""
-        count = self.reference.weight_count / self.shards.reference
+        """Return the bytes of a frozen model beside the policy; a teacher is whole everywhere."""
+        whole = float(self.reference.weight_count * self.number_bytes)
         if self.kind == "distillation":
-            return float(count * self.number_bytes)
-        if self.kind == "preference" and not self.adapter_shape:
-            return float(
-                count * (self.number_bytes if self.shards.engine == "deepspeed" else FLOAT)
-            )
-        return 0.0
+            return whole
+        return whole / self.shards.reference if self._has_reference else 0.0
 
     def layer_bytes(self) -> float:
         """Return the bytes that one layer keeps for its backward pass."""
@@ -436,8 +428,8 @@ class _Step:
         if self.kind == "distillation":
             return {
                 "forward": float(every * (FLOAT + width)),
-                "backward": float(every * (FLOAT + width) + own * LOSS_WIDTH * 4),
-                "beside": float(every * (FLOAT + width) + own * LOSS_WIDTH * 4),
+                "backward": float(every * (FLOAT + width) + own * FLOAT * 6),
+                "beside": float(every * (FLOAT + width) + own * FLOAT * 6),
             }
         if self.kind == "critic" and self.device == "cpu":
             return {
@@ -453,13 +445,14 @@ class _Step:
         return dict.fromkeys(("forward", "backward", "beside"), chunk)
 
     def host_bytes(self) -> float:
-        """Return the host memory of this process."""
+        """Return the host memory of this process; ZeRO-3 loads a share of the weights in each."""
         size = HALF if self.number_kind == "half" and self.adapter_shape else FLOAT
-        loading = self.shape.weight_count * size
+        share = self.shards.weights if self.shards.engine == "deepspeed" else 1
+        loading = self.shape.weight_count * size / share
         if self.kind == "distillation":
             loading += self.reference.weight_count * self.number_bytes
-        elif self.kind == "preference" and not self.adapter_shape:
-            loading += self.reference.weight_count * size
+        elif self._has_reference:
+            loading += self.reference.weight_count * self.number_bytes / share
         lasting = 16 * self.trained_weights / self.shards.optimizer
         return float(max(loading, lasting if "optimizer" in self.shards.host else 0))
 
