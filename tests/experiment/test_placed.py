@@ -88,9 +88,10 @@ def test_without_cards_only_what_is_certain_is_refused(
 def test_a_training_claims_the_cards_that_it_needs(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that fits a card may have any of them, one that is spread has all."""
+    """One that fits a card may have any of them, one of two processes one of four pairs, one that
+    is spread over all has all."""
     simulate(monkeypatch, "8x80", 1000)
-    ran(folder, spec(folder, "sweet"), dry_run=True)
+    ran(folder, spec(folder, "sweet", "swift"), dry_run=True)
     options = ExperimentOptions(str(folder / "experiment.yaml"), calls=CallOptions(quiet=True))
 
     def claims(*sets: str) -> list[int]:
@@ -101,8 +102,8 @@ def test_a_training_claims_the_cards_that_it_needs(
         tasks, _ = tasks_of(plan, replace(options))
         return [len(task.placements) for task in tasks]
 
-    assert claims() == [1]
-    assert claims("recipe_sets.all.lora.r=16") == [8]
+    assert claims() == [1, 4]
+    assert claims("recipe_sets.all.lora.r=16", "recipe_sets.all.launch=none") == [8, 8]
 
 
 @pytest.mark.parametrize(("judge", "missing"), [({}, 0), ({"inner": {"tuning": "full"}}, 1)])
