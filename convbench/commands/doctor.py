@@ -197,7 +197,7 @@ def _check_tailwind() -> FindingAnswer:
 def _check_gpu() -> FindingAnswer:
     if shutil.which("nvidia-smi"):
         return _make_finding("gpu", "ok", "nvidia-smi found")
-    text = "none: local models run on the CPU; vllm: models cannot run"
+    text = "none: local models run on the CPU; vllm: cannot run"
     return _make_finding("gpu", "note", text, "use a provider: --model openai/…, or --api-base URL")
 
 

@@ -8,8 +8,9 @@ from convbench.judge.adaptation.settings import InnerSettings
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
 from convbench.learn.placement import Machine, format_gb, this_machine
+from convbench.models.devices import missing_devices
 from convbench.models.weights_path import ModelShape, shape_of
-from convbench.options.shared import CallOptions
+from convbench.options.shared import CallOptions, parse_devices
 from convbench.rollout.calls import device_placement
 
 HELD_BYTES, TRAINED_BYTES = 2, 18
@@ -19,7 +20,10 @@ HELD_BYTES, TRAINED_BYTES = 2, 18
 
 def check_adaptations(findings: PreflightFindings, calls: CallOptions) -> None:
     """Add to the findings each judge whose adaptations certainly do not fit one card; their learner
-    is on one card, however many there are. Without cards nothing is added."""
+    is on one card, however many there are. Without cards nothing is added, nor for a judge whose
+    devices are not there."""
+    if "judge" in missing_devices(parse_devices(calls.devices)):
+        return
     placed_at = device_placement(calls, "judge")
     machine = this_machine(None if placed_at is None else placed_at.names)
     if not machine.card_bytes:

@@ -132,7 +132,7 @@ async def score(
         constants, constant = await task.constant_floor()
         if paper:  # an exception passes no test with the paper's checker
             constants = {k: v for k, v in constants.items() if not k.startswith("raise ")}
-        constant = commonest_share(expected, exceptions=False)
+            constant = commonest_share(expected, exceptions=False)
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
     passed = [

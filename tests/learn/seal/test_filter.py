@@ -80,7 +80,7 @@ def test_the_recipe_holds_the_papers_values() -> None:
     assert len(recipe.lora.target_modules) == 7
     fit = recipe.fit
     assert (fit.learning_rate, fit.epochs) == (3e-4, 2)
-    assert fit.batch_size * fit.accumulation == 1 * 5 * 2
+    assert (fit.batch_size, fit.batch) == (1, 1 * 5 * 2)
     assert (recipe.rounds, recipe.filter) == (2, "best-of-k")
     assert seal_args(recipe) == SealArgs()
     assert set(FILTERS) == {"best-of-k", "improves", "right"}
@@ -95,5 +95,5 @@ def test_the_few_shot_recipe_holds_the_papers_values() -> None:
     }  # fmt: skip
     fit = recipe.fit
     assert (fit.learning_rate, fit.epochs, fit.scheduler) == (5e-5, 8, "cosine")
-    assert fit.batch_size * fit.accumulation == 5
+    assert (fit.batch_size, fit.batch) == (5, 5)
     assert (recipe.rounds, recipe.filter) == (1, "right")
