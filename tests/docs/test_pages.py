@@ -134,7 +134,7 @@ NOT_HERE = {
         r"^train |checkpoints/|evals/swift|^credit|swift base|--verdict"
     ),
     "asks a model that is not here": (
-        r"gpt-|claude|deepseek|vllm:|llama|smollm|--model (M|local:\S+)\b|@|judge simulator"
+        r"gpt-|claude|deepseek|vllm:|[Ll]lama|smollm|--model (M|local:\S+)\b|@|judge simulator"
     ),
     "draws from rows that are not here": r"^build (?!demo\b)|^show (arc|3f9a0c12)",
     "needs the Hub, a provider or another program's file": (
@@ -142,6 +142,7 @@ NOT_HERE = {
     ),
     "reads runs that its page makes before with one of these": (
         r"runs/(big|arc|asks)\b|report runs/experiments|server=|--shards|report runs/a runs/b$"
+        r"|--experiment runs/"
     ),
 }
 """Which commands are only parsed, and why."""

@@ -38,6 +38,7 @@ SETTLED = {
     "HF_HUB_OFFLINE": "1",
     "TZ": "UTC",
     "OMP_NUM_THREADS": "1",
+    "CONVBENCH_SIMULATED_HOST": "64",
 }
 SCORED = (
     ("rules", ("log", "log/evals/swift", "part")),
