@@ -357,10 +357,10 @@ class _Step:
 
     def reference_bytes(self) -> float:
         """Return the bytes of a frozen model beside the policy; a teacher is whole everywhere."""
-        whole = float(self.reference.weight_count * self.number_bytes)
+        undivided = float(self.reference.weight_count * self.number_bytes)
         if self.kind == "distillation":
-            return whole
-        return whole / self.shards.reference if self._has_reference else 0.0
+            return undivided
+        return undivided / self.shards.reference if self._has_reference else 0.0
 
     def layer_bytes(self) -> float:
         """Return the bytes that one layer keeps for its backward pass."""
