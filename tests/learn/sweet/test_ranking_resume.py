@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,6 @@ from convbench.errors import TrainError
 from convbench.learn.job import Job, TrainContext
 from convbench.learn.select import select
 from convbench.learn.sweet.pairs import CANDIDATES, CRITIC, RANKED, SweetArgs, TrajectoryPairs
-from convbench.learn.sweet.stages import SweetPreparation
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.schema.recipe import LaunchSpec
 from tests.learn import tiny
@@ -26,6 +26,7 @@ from .runs import judged_run
 torch = later("torch")
 transformers = later("transformers")
 ranking = later("convbench.learn.sweet.ranking")
+stages = later("convbench.learn.sweet.stages")
 
 BUDGET, KILLED_AT = 400, 3
 KILLED = f"""
@@ -123,13 +124,13 @@ def test_a_kill_loses_no_batch_that_was_scored(
     assert ranked(stopped) == ranked(whole)
 
 
-def preparation(folder: Path) -> SweetPreparation:
+def preparation(folder: Path) -> Any:
     job = Job.from_file(folder / "recipe.yaml")
     launch = LaunchSpec(name="none", title="one process")
     context = TrainContext(CallOptions(), SpecOptions(), launch, in_process=True)
     settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     pairs = TrajectoryPairs(select(job.run, job.recipe.data), (), ())
-    return SweetPreparation(job, context, settings, pairs.selection, pairs)
+    return stages.SweetPreparation(job, context, settings, pairs.selection, pairs)
 
 
 @pytest.mark.exhaustive

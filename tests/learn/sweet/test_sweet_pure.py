@@ -15,13 +15,13 @@ from convbench.learn.sweet import candidates
 from convbench.learn.sweet.pairs import (
     Candidate,
     SweetArgs,
+    critic_recipe,
     critic_rows,
     is_held,
     policy_pairs,
     ranked_pairs,
     trajectory_pairs,
 )
-from convbench.learn.sweet.stages import critic_recipe
 from convbench.learn.tokens import ChatTokens
 from convbench.models.scripted import open_scripted
 from convbench.rollout.plan import plan_branches, sample_candidate
