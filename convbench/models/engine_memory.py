@@ -14,7 +14,8 @@ ENGINE_BYTES = 4e9
 """Assumed bytes of an engine beside weights and cache on each card: CUDA's context, recorded
 graphs, and the activations of the prompts that it reads at once."""
 USABLE = 0.9
-"""Share of a card for all its engines together, vLLM's own default for one."""
+"""Share of a card for all its engines together, vLLM's own default for one; each also has a CUDA
+context of its own."""
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,11 @@ from dataclasses import dataclass, replace
 
 from convbench.errors import FatalModelError
 from convbench.models.devices import Device, Placement, list_devices
+from convbench.models.engine_memory import HALF, USABLE
 from convbench.models.weights_path import shape_of
 
 ENGINES = ("local", "vllm")
 """Schemes of models that this machine runs."""
-USABLE = 0.9
-"""Share of a card for all its engines together, vLLM's own default for one; each also has a CUDA
-context of its own."""
-BF16 = 2
-"""Bytes of a weight."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ def _weight_bytes(ref: str, placement: Placement | None) -> float:
     shape = shape_of(ref.partition(":")[2])
     cards = len((placement.names if placement else None) or ()) or 1
     split = cards if ref.startswith("vllm:") else 1
-    return BF16 * shape.weight_count / split if shape else 0.0
+    return HALF * shape.weight_count / split if shape else 0.0
 
 
 def describe_side_by_side(engines: Sequence[Engine], placements: Sequence[Placement | None]) -> str:

@@ -30,7 +30,7 @@ from convbench.learn.memory import (
 from convbench.learn.run_trainer import run_trainer, write_recipe
 from convbench.learn.select import Selection, select
 from convbench.learn.steps import with_accumulation
-from convbench.learn.sweet import candidates, critic
+from convbench.learn.sweet import candidates
 from convbench.learn.sweet.pairs import (
     CANDIDATES,
     CRITIC,
@@ -111,6 +111,8 @@ class SweetPreparation:
         if shape is None:
             yield f"peak memory: unknown, {self.job.model} has no known shape"
             return
+        from convbench.learn.sweet import critic  # imports torch
+
         recipe, shards = self.critic_recipe(), shard_plan(self.context.launch)
         kind, accelerated = recipe.fit.precision, bool(list_devices())
         bf16 = kind == "bf16" or (kind == "auto" and accelerated)
