@@ -7,21 +7,25 @@ from convbench.judge.adaptation.runner import settings_of
 from convbench.judge.adaptation.settings import InnerSettings
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
+from convbench.learn.memory import MemoryParts, StepRows, step_memory
 from convbench.learn.placement import Machine, format_gb, this_machine
 from convbench.models.devices import missing_devices
 from convbench.models.weights_path import ModelShape, shape_of
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.rollout.calls import device_placement
 
-HELD_BYTES, TRAINED_BYTES = 2, 18
-"""Least bytes a weight of an adaptation on an accelerator: the frozen weights in bf16, and with
-`tuning: full` a float32 copy beside them with its gradient and two moments."""
+ADAPTERS, OFFLOADED, ON_DEVICE = 2, 6, 22
+"""Least bytes a weight of an adaptation on an accelerator: the frozen weights in bf16; with
+`tuning: full` also a copy and its gradient in bf16; or a float32 copy with two gradients and two
+moments."""
+HOST_BYTES = 20
+"""Bytes a weight in host memory if the float32 copy, its gradients and moments are there."""
 
 
 def check_adaptations(findings: PreflightFindings, calls: CallOptions) -> None:
     """Add to the findings each judge whose adaptations certainly do not fit one card; their learner
-    is on one card, however many there are. Without cards nothing is added, nor for a judge whose
-    devices are not there."""
+    is on one card, however many there are. For the others a note says what they take at most.
+    Without cards nothing is added, nor for a judge whose devices are not there."""
     if "judge" in missing_devices(parse_devices(calls.devices)):
         return
     placed_at = device_placement(calls, "judge")
@@ -42,6 +46,9 @@ def check_adaptations(findings: PreflightFindings, calls: CallOptions) -> None:
                 text = _excess_text(shape, inner, machine)
                 if text is not None:
                     findings.add_missing(f"{where}: {text}", f"judge {name}")
+                else:
+                    line = f"judge {name}, {where}: {_most_text(shape, inner, machine)}"
+                    findings.notes[line] = None
 
 
 def _learner_shapes(findings: PreflightFindings, task: str, judge: Judge) -> set[ModelShape]:
@@ -56,13 +63,52 @@ def _learner_shapes(findings: PreflightFindings, task: str, judge: Judge) -> set
 
 
 def _excess_text(shape: ModelShape, inner: InnerSettings, machine: Machine) -> str | None:
-    """Return what an adaptation takes if that is more than a card has, else None."""
-    each = TRAINED_BYTES if inner.tuning == "full" else HELD_BYTES
-    needed = each * shape.weight_count
-    if needed <= machine.card_bytes:
-        return None
-    return (
-        f"an adaptation with tuning {inner.tuning} takes at least {format_gb(needed)} GB of one "
-        f"card; found {format_gb(machine.card_bytes)} GB; expected tuning lora, a smaller learner, "
-        "or a larger card"
+    """Return what an adaptation takes if that is more than there is, else None."""
+    each = ADAPTERS
+    if inner.tuning == "full":
+        each = ON_DEVICE if inner.offload == "none" else OFFLOADED
+    card, host = each * shape.weight_count, HOST_BYTES * shape.weight_count
+    if card > machine.card_bytes:
+        return (
+            f"an adaptation with tuning {inner.tuning} takes at least {format_gb(card)} GB of one "
+            f"card; found {format_gb(machine.card_bytes)} GB; expected tuning lora, a smaller "
+            "learner, or a larger card"
+        )
+    if _chosen(shape, inner, machine).offload == "cpu" and host > machine.host_bytes:
+        return (
+            f"an adaptation with tuning full takes {format_gb(host)} GB of host memory where the "
+            f"card has no room for its moments; found {format_gb(machine.host_bytes)} GB; expected "
+            "tuning lora, a smaller learner, or more memory"
+        )
+    return None
+
+
+def _most_text(shape: ModelShape, inner: InnerSettings, machine: Machine) -> str:
+    """Return what an adaptation takes at most, with texts of the greatest length."""
+    chosen = _chosen(shape, inner, machine)
+    parts = _most_memory(shape, chosen)
+    text = (
+        f"an adaptation takes at most {format_gb(parts.total)} GB of "
+        f"{format_gb(machine.card_bytes)} a card"
     )
+    if chosen.offload != "cpu":
+        return text
+    return (
+        f"{text}, and {format_gb(parts.host)} GB of host memory for all weights and their moments"
+    )
+
+
+def _chosen(shape: ModelShape, inner: InnerSettings, machine: Machine) -> InnerSettings:
+    """Return the settings with the offload that a training would choose on a card."""
+    if inner.tuning != "full" or inner.offload != "auto":
+        return inner
+    on_device = inner.model_copy(update={"offload": "none"})
+    if _most_memory(shape, on_device).total <= machine.card_bytes:
+        return on_device
+    return inner.model_copy(update={"offload": "cpu"})
+
+
+def _most_memory(shape: ModelShape, inner: InnerSettings) -> MemoryParts:
+    seeds = 1 if inner.tuning == "full" else inner.seeds
+    rows = StepRows(seeds * inner.batch_size, inner.max_length, inner.max_length)
+    return step_memory("pretraining", shape, inner, rows)

@@ -6,12 +6,13 @@ the optimiser's step. `tests/bench/step_memory.py` runs the trainers' own steps 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from convbench.judge.adaptation.settings import InnerSettings
+from convbench.judge.adaptation.settings import InnerSettings, rows_at_once
 from convbench.models.weights_path import ModelShape
 from convbench.schema.recipe import LaunchSpec, Recipe
 
@@ -134,8 +135,11 @@ def step_memory(
     reference: ModelShape | None = None,
 ) -> MemoryParts:
     """Return the peak of one training step of a process. `settings`: the recipe, or the inner
-    settings of a `pretraining`; `reference`: the shape of a teacher other than `shape`."""
+    settings of a `pretraining`, whose `rows` are a batch of all seeds, divided as the training
+    divides it; `reference`: the shape of a teacher other than `shape`."""
     step = _Step(kind, shape, settings, rows, precision, shards, device, reference or shape)
+    if step.pass_rows is not None:
+        step = replace(step, rows=replace(rows, rows=step.pass_rows * step.seed_count))
     peak = max(step.peak_candidates(), key=lambda parts: parts.total)
     return replace(peak, margin=MARGIN[device] * peak.total, host=step.host_bytes())
 
@@ -230,14 +234,39 @@ class _Step:
     @property
     def is_checkpointed(self) -> bool:
         """Whether activations are computed again in the backward pass."""
-        return isinstance(self.settings, Recipe) and self.settings.fit.gradient_checkpointing
+        if isinstance(self.settings, InnerSettings):
+            return self.pass_rows is not None
+        return self.settings.fit.gradient_checkpointing
+
+    @property
+    def pass_rows(self) -> int | None:
+        """Rows of each seed in one pass of an adaptation whose batch is divided; else None."""
+        if not isinstance(self.settings, InnerSettings):
+            return None
+        return rows_at_once(self.rows.tokens, self.seed_count, self.settings)
+
+    @property
+    def seed_count(self) -> int:
+        """Seeds that an adaptation trains together: of adapters all, of all weights one."""
+        assert isinstance(self.settings, InnerSettings)
+        return 1 if self.settings.tuning == "full" else self.settings.seeds
 
     @property
     def has_several_batches(self) -> bool:
         """Whether gradients of an earlier micro-batch are there in the forward pass."""
         settings = self.settings
-        fit = settings if isinstance(settings, InnerSettings) else settings.fit
-        return fit.accumulation > 1
+        if isinstance(settings, InnerSettings):
+            return settings.accumulation > 1 or (self.pass_rows or math.inf) < settings.batch_size
+        return settings.fit.accumulation > 1
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether an adaptation of all weights has their float32 copy in host memory."""
+        settings = self.settings
+        return isinstance(settings, InnerSettings) and (settings.tuning, settings.offload) == (
+            "full",
+            "cpu",
+        )
 
     @property
     def trained_weights(self) -> int:
@@ -319,14 +348,16 @@ class _Step:
 
     def own_copy(self) -> tuple[MemoryParts, float, float, float]:
         """Return the same of an adaptation: float32 numbers in one tensor, of the adapters or of a
-        copy of all weights."""
+        copy of all weights (in host memory if it is offloaded)."""
         size = HALF if self.number_kind == "half" else FLOAT
         own, count = FLOAT * self.trained_weights, self.shape.weight_count
         weights = float(count * size)
+        if self.is_offloaded:
+            return MemoryParts(weights=2 * weights), 0.0, weights, 0.0
         if self.adapter_shape is None:
             weights += own + (count * HALF if self.number_kind == "half" else 0)
-        # the last step's, those of the batches before, each tensor's, and all in one
-        before = own * (2 if self.has_several_batches else 1)
+        # those of the batches before, each tensor's, and all in one
+        before = own if self.has_several_batches else 0
         parts = MemoryParts(
             weights=weights, optimizer=2.0 * own, adapters=float(own if self.adapter_shape else 0)
         )
@@ -446,6 +477,8 @@ class _Step:
 
     def host_bytes(self) -> float:
         """Return the host memory of this process; ZeRO-3 loads a share of the weights in each."""
+        if self.is_offloaded:  # weights, gradients of this pass and before, two moments
+            return float(5 * FLOAT * self.trained_weights)
         size = HALF if self.number_kind == "half" and self.adapter_shape else FLOAT
         share = self.shards.weights if self.shards.engine == "deepspeed" else 1
         loading = self.shape.weight_count * size / share

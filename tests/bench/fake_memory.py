@@ -35,10 +35,12 @@ IN_PLACE = {
 class Counted(FakeTensorMode):
     """Fake tensors, and a count of the bytes of all storages that live."""
 
-    def __init__(self, *, names: bool = False) -> None:
-        """`names`: keep what lives at the peak, too (slow)."""
+    def __init__(self, *, names: bool = False, offload: bool = False) -> None:
+        """`names`: keep what lives at the peak, too (slow). `offload`: tensors of all weights in
+        one row are in host memory, and counted apart."""
         super().__init__(allow_non_fake_inputs=True)
         self.live, self.peak, self.depth = 0, 0, 0
+        self.offload, self.host_live, self.host_peak = offload, 0, 0
         self.names = names
         self.storages: Any = WeakIdKeyDictionary()
         self.by_op: Counter[tuple[str, str]] = Counter()
@@ -76,6 +78,9 @@ class Counted(FakeTensorMode):
         storage = tensor.untyped_storage()
         if storage in self.storages:
             return
+        if self.offload and len(tensor.shape) < 3 and tensor.numel() > 1e9:
+            self.count_host(storage)
+            return
         size = math.ceil(storage.nbytes() / BLOCK) * BLOCK
         what = ("", "")
         if self.names:
@@ -93,6 +98,17 @@ class Counted(FakeTensorMode):
             self.peak = self.live
             if self.names:
                 self.at_peak = Counter(self.by_op)
+
+    def count_host(self, storage: Any) -> None:
+        """Add a storage in host memory."""
+        size = storage.nbytes()
+
+        def release(_: Any) -> None:
+            self.host_live -= size
+
+        self.storages[storage] = ref(storage, release)
+        self.host_live += size
+        self.host_peak = max(self.host_peak, self.host_live)
 
 
 def is_real(func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:

@@ -1,7 +1,7 @@
 """The plan of a training step's memory beside the trainer's own step on fake tensors.
 
 python -m tests.bench step_memory
-python -m tests.bench.step_memory KIND MODEL [lora] [NAME=VALUE ...]     one cell, with its parts
+python -m tests.bench.step_memory KIND MODEL [lora] [none] [offload] [rows=4] [accumulation=2]
 """
 
 from __future__ import annotations
@@ -95,16 +95,19 @@ def recipe_of(kind: Kind, *, lora: bool, rows: int, **fit: Any) -> Recipe:
     return Recipe.model_validate(values)
 
 
-def inner_settings(recipe: Recipe) -> InnerSettings:
+def inner_settings(recipe: Recipe, *, offload: bool = False) -> InnerSettings:
     """Return the settings of an adaptation that trains as a recipe says."""
     lora = recipe.lora
     return InnerSettings(
         tuning="lora" if lora else "full", seeds=1, epochs=2, batch_size=recipe.fit.batch_size,
+        accumulation=recipe.fit.accumulation, offload="cpu" if offload else "none",
         **({"r": lora.r, "target_modules": lora.target_modules} if lora else {}),
     )  # fmt: skip
 
 
-def train(kind: Kind, name: str, recipe: Recipe, size: StepRows, folder: Path) -> None:
+def train(
+    kind: Kind, name: str, recipe: Recipe, size: StepRows, folder: Path, *, offload: bool = False
+) -> None:
     """Run the trainer of a kind for its steps."""
     from convbench.learn import fitting
     from tests.learn.tiny import tokenizer
@@ -180,9 +183,9 @@ def train(kind: Kind, name: str, recipe: Recipe, size: StepRows, folder: Path) -
         from convbench.judge.adaptation.lora import MultiSeedLora
 
         model = fitting.load_model(job, trained=False).requires_grad_(False)
-        settings = inner_settings(recipe)
+        settings = inner_settings(recipe, offload=offload)
         stack: Any = (
-            FullFinetune(model, 0) if recipe.lora is None
+            FullFinetune(model, 0, offload=offload) if recipe.lora is None
             else MultiSeedLora(model, settings, range(settings.seeds))
         )  # fmt: skip
         texts = [[5] * (size.tokens - i % 2) for i in range(count)]
@@ -190,9 +193,17 @@ def train(kind: Kind, name: str, recipe: Recipe, size: StepRows, folder: Path) -
 
 
 def counted_peak(
-    kind: Kind, name: str, recipe: Recipe, size: StepRows, *, names: bool = False, **shape: Any
+    kind: Kind,
+    name: str,
+    recipe: Recipe,
+    size: StepRows,
+    *,
+    names: bool = False,
+    offload: bool = False,
+    **shape: Any,
 ) -> Counted:
-    """Return the count of a training of two steps on fake tensors."""
+    """Return the count of a training of two steps on fake tensors. `offload`: all weights
+    of an adaptation are in host memory."""
     from transformers import AutoModelForCausalLM
 
     from tests.bench.fake_memory import Counted, as_on_a_card
@@ -200,14 +211,14 @@ def counted_peak(
     def load(path: str, dtype: Any, **_: Any) -> Any:
         return random_model(name, dtype, **shape)
 
-    mode = Counted(names=names)
+    mode = Counted(names=names, offload=offload)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(as_on_a_card())
         stack.enter_context(mock.patch.object(AutoModelForCausalLM, "from_pretrained", load))
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         stack.enter_context(mode)
-        train(kind, name, recipe, size, Path(folder))
+        train(kind, name, recipe, size, Path(folder), offload=offload)
     return mode
 
 
@@ -220,25 +231,34 @@ class Cell:
     lora: bool
     checkpointing: bool = True
     accumulation: int = 1
+    rows: int = 2
+    offload: bool = False
 
     def name(self) -> str:
         """Return its name in a table."""
         more = "" if self.checkpointing or self.kind == "pretraining" else ", no checkpointing"
         more += f", {self.accumulation} batches a step" if self.accumulation > 1 else ""
+        more += f", {self.rows} rows" if self.rows != SIZE.rows else ""
+        more += ", in host memory" if self.offload else ""
         return f"{self.kind}, {'LoRA' if self.lora else 'full'}, {self.model}{more}"
 
     def compare(self, *, names: bool = False, **shape: Any) -> tuple[MemoryParts, Counted]:
         """Return (the plan without its margin, the count)."""
-        rows = SIZE.rows // (2 if self.kind in ("preference", "critic") else 1)
+        size = replace(SIZE, rows=self.rows)
+        rows = size.rows // (2 if self.kind in ("preference", "critic") else 1)
         recipe = recipe_of(
             self.kind, lora=self.lora, rows=rows, accumulation=self.accumulation,
             gradient_checkpointing=self.checkpointing,
         )  # fmt: skip
         dimensions = _read_shape({**MODELS[self.model], **shape})
         assert dimensions is not None
-        settings = inner_settings(recipe) if self.kind == "pretraining" else recipe
-        plan = replace(memory.step_memory(self.kind, dimensions, settings, SIZE), margin=0.0)
-        return plan, counted_peak(self.kind, self.model, recipe, SIZE, names=names, **shape)
+        settings: Any = recipe
+        if self.kind == "pretraining":
+            settings = inner_settings(recipe, offload=self.offload)
+        plan = replace(memory.step_memory(self.kind, dimensions, settings, size), margin=0.0)
+        return plan, counted_peak(
+            self.kind, self.model, recipe, size, names=names, offload=self.offload, **shape
+        )
 
 
 SIZE = StepRows(2, 2048, 512)
@@ -252,6 +272,8 @@ CELLS = [
     ),
     *(Cell(kind, "135M", lora, False) for kind in get_args(Kind)[:4] for lora in (True, False)),
     *(Cell("weighted", "135M", lora, accumulation=2) for lora in (True, False)),
+    *(Cell("pretraining", "8B", lora, accumulation=2, rows=4) for lora in (True, False)),
+    *(Cell("pretraining", "8B", False, rows=n, accumulation=n // 2, offload=True) for n in (2, 4)),
 ]
 
 
@@ -305,9 +327,14 @@ def main() -> None:
     what is largest at the peak of one."""
     if len(sys.argv) > 2:
         kind, name, *rest = sys.argv[1:]
-        one = Cell(cast("Kind", kind), name, "lora" in rest, "none" not in rest)
+        numbers = {k: int(v) for k, v in (more.split("=") for more in rest if "=" in more)}
+        one = Cell(
+            cast("Kind", kind), name, "lora" in rest, "none" not in rest,
+            offload="offload" in rest, **numbers,
+        )  # fmt: skip
         plan, count = one.compare(names=True)
         print(f"{one.name()}: {plan.total / 1e9:.3f} GB, counted {count.peak / 1e9:.3f}")
+        print(f"host {plan.host / 1e9:.3f} GB, counted {count.host_peak / 1e9:.3f}")
         for (op, what), size in count.at_peak.most_common(40):
             print(f"{size / 1e9:9.4f}  {op:40} {what}")
         return
@@ -318,6 +345,8 @@ def main() -> None:
         print(json.dumps({
             "cell": cell.name(), "plan_gb": round(plan.total / 1e9, 3),
             "count_gb": round(count.peak / 1e9, 3), "ratio": round(plan.total / count.peak, 3),
+            **({"host_gb": [round(plan.host / 1e9, 3), round(count.host_peak / 1e9, 3)]}
+               if cell.offload else {}),
             "seconds": round(time.monotonic() - began, 1),
         }), flush=True)  # fmt: skip
 

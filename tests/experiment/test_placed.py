@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ import yaml
 
 from convbench.errors import PreflightError
 from convbench.experiment.cells import plan_steps
-from convbench.experiment.experiment import load_specs
+from convbench.experiment.experiment import load_specs, run_experiment
 from convbench.experiment.scheduler import tasks_of
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions
+from convbench.options.shared import CallOptions, SpecOptions
+from tests.bench.bench import ROOT
 from tests.experiment.ran import ran
-from tests.learn.shapes import write_model
+from tests.learn.shapes import QWEN_7B, write_model
 
 
 @pytest.fixture
@@ -106,17 +108,63 @@ def test_a_training_claims_the_cards_that_it_needs(
     assert claims("recipe_sets.all.lora.r=16", "recipe_sets.all.launch=none") == [8, 8]
 
 
-@pytest.mark.parametrize(("judge", "missing"), [({}, 0), ({"inner": {"tuning": "full"}}, 1)])
-def test_an_adaptation_of_all_weights_that_no_card_holds_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, judge: dict[str, object], missing: int
-) -> None:
-    simulate(monkeypatch, "8x80", 1000)
+def adapting(folder: Path, inner: dict[str, object], model: str = "llama") -> dict[str, object]:
+    """Return an experiment of self-edits whose judge adapts with other settings."""
     (folder / "adapts.yaml").write_text(
-        yaml.safe_dump({"title": "adapts", "extends": "adaptation", "args": judge})
+        yaml.safe_dump({"title": "adapts", "extends": "adaptation", "args": {"inner": inner}})
     )
     cells = {"tasks": ["pocket-notes"], "protocols": ["self-edit"], "modes": ["standard"]}
-    edits = {**spec(folder), **cells, "judges": [str(folder / "adapts.yaml")], "learners": ["base"]}
-    plan = ran(folder, edits, dry_run=True).plan
-    assert len(plan.missing) == missing, plan.missing
-    if missing:
-        assert "args.inner: an adaptation with tuning full takes at least 145 GB" in plan.missing[0]
+    judge = {"judges": [str(folder / "adapts.yaml")], "learners": ["base"]}
+    return {**spec(folder), **cells, **judge, "model": f"local:{folder / model}"}
+
+
+@pytest.mark.parametrize(
+    ("inner", "host", "line"),
+    [
+        ({}, 256, "takes at most 32 GB of 80 a card"),
+        ({"tuning": "full"}, 256, "takes at most 53 GB of 80 a card, and 161 GB of host memory"),
+        ({"tuning": "full"}, 128, "takes 161 GB of host memory where the card has no room"),
+        ({"tuning": "full", "offload": "none"}, 256, "takes at least 177 GB of one card"),
+    ],
+)
+def test_an_adaptation_that_no_card_holds_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, inner: dict[str, object], host: int, line: str
+) -> None:
+    simulate(monkeypatch, "1x80", host)
+    plan = ran(folder, adapting(folder, inner), dry_run=True).plan
+    lines = plan.notes if "at most" in line else plan.missing
+    assert [each for each in lines if line in each], (plan.notes, plan.missing)
+    assert bool(plan.missing) == ("at most" not in line)
+
+
+@pytest.mark.parametrize(("cards", "host"), [("1x80", 256), ("8x80", 1000)])
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("paper", "llama"), ("sweet-backend", "llama"), ("sweet-frontend", "llama"),
+     ("seal", "qwen"), ("seal-pretraining", "qwen")],
+)  # fmt: skip
+def test_the_papers_experiments_fit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str, cards: str, host: int
+) -> None:
+    """Each fits one machine of eight cards, and all but SWEET's one card; the page on what fits has
+    the same figures."""
+    simulate(monkeypatch, cards, host)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    write_model(folder / "qwen", {**QWEN_7B, "max_position_embeddings": 131_072})
+    specs = SpecOptions(sets=(f"model=vllm:{folder / model}",))
+    options = ExperimentOptions(
+        name, folder / "r", specs=specs, calls=CallOptions(quiet=True), dry_run=True
+    )
+    plan = run_experiment(options).plan
+    unfit = [
+        line for line in plan.missing if "fits" in line or "GB" in line or "has devices" in line
+    ]
+    assert bool(unfit) == (name.startswith("sweet") and cards == "1x80"), plan.missing
+    page = (ROOT / "docs" / "howto" / "scale.md").read_text()
+    for line in () if unfit else plan.placements.values():
+        where, size = line.split(": ")
+        card, memory = re.findall(r"([\d.,]+) GB", size)
+        assert any(
+            all(f" {part} " in row for part in (name, cards, card, memory)) and where in row
+            for row in page.splitlines()
+        ), line

@@ -20,7 +20,7 @@ from convbench.schema.judge import Fence
 from convbench.store.jsonl import Appender, read_records
 
 T = TypeVar("T")
-_LIMITS = {"max_seconds", "ask_at_once"}
+_LIMITS = {"max_seconds", "ask_at_once", "offload"}
 """Settings that do not change an outcome."""
 
 

@@ -15,17 +15,12 @@ import torch
 from convbench.judge.adaptation.clock import PassClock
 from convbench.judge.adaptation.full_finetune import FullFinetune
 from convbench.judge.adaptation.lora import MultiSeedLora
-from convbench.judge.adaptation.settings import InnerSettings, count_steps
+from convbench.judge.adaptation.settings import InnerSettings, count_steps, rows_at_once
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """AdamW's defaults in torch."""
 AWAY = -100
 """Label of a token without loss, as in torch."""
-
-
-POSITIONS = 4096
-"""Most positions of one pass. A larger batch is divided, down to one row of each seed, and layers
-compute their activations again in the backward pass: with 7 billion weights 6 MB a position."""
 
 
 class TrainingDiverged(Exception):
@@ -64,6 +59,7 @@ def fit_adapters(
                     f"diverged: the loss is {float(loss.max())} at step {number + 1}"
                 )
             adam.step(gradient)
+            del gradient  # of all weights: not kept while the next step makes its own
             if time.monotonic() - started > inner.max_seconds:
                 raise TrainingDiverged(f"took longer than {inner.max_seconds:g} s")
     if not bool(torch.isfinite(stack.flat).all()):
@@ -125,15 +121,8 @@ def _step_gradient(
             more = stack.loss_gradient(by_seed.sum())
         losses += by_seed.detach()
         gradient = more if gradient is None else gradient.add_(more)
+        del more
     return losses, gradient
-
-
-def rows_at_once(longest: int, seeds: int, inner: InnerSettings) -> int | None:
-    """Return how many rows of each seed go through the model in one pass so that they keep to
-    `POSITIONS`, at least one; None if a batch does. The step is the same."""
-    if seeds * inner.batch_size * longest <= POSITIONS:
-        return None
-    return max(1, POSITIONS // (seeds * longest))
 
 
 @contextmanager

@@ -323,7 +323,7 @@ class Learner(BaseLearner):
         Raise fit.TrainingDiverged if training fails or no text has two tokens.
         """
         from convbench.judge.adaptation.fit import TrainingDiverged, fit_adapters
-        from convbench.judge.adaptation.full_finetune import FullFinetune
+        from convbench.judge.adaptation.full_finetune import FullFinetune, is_offloaded
         from convbench.judge.adaptation.lora import MultiSeedLora
 
         rows = [row for row in (self._token_row(text, inner) for text in texts) if len(row) > 1]
@@ -331,7 +331,7 @@ class Learner(BaseLearner):
             raise TrainingDiverged("has no text of two tokens or more")
         stack: MultiSeedLora | FullFinetune
         if inner.tuning == "full":
-            stack = FullFinetune(self.model, inner.seed)
+            stack = FullFinetune(self.model, inner.seed, offload=is_offloaded(self.model, inner))
         else:
             stack = MultiSeedLora(self.model, inner, range(inner.seed, inner.seed + inner.seeds))
         return stack, fit_adapters(self.model, stack, rows, inner, clock)

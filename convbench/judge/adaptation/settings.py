@@ -22,6 +22,10 @@ class InnerSettings(FrozenModel):
     """What is trained: adapters, or all weights (`full`, continued pre-training in the paper's
     second version; seeds then train one after the other, and r, alpha and target_modules count for
     nothing). A rate that suits adapters is too high for all weights."""
+    offload: Literal["auto", "none", "cpu"] = "auto"
+    """Where float32 weights, gradients and AdamW's moments are with `full`: on the device, or
+    (`cpu`) in host memory, 20 bytes a weight there and 6 on the device. `auto`: in host memory if
+    the device has no room for them. Outcomes are the same up to rounding."""
     r: int = Field(default=32, ge=1)
     """Rank of the adapter."""
     alpha: float = Field(default=64, gt=0)
@@ -161,6 +165,19 @@ def _join_lines(lines: Sequence[str], begins: re.Pattern[str], *, keep: bool) ->
 def _fill_form(form: str, values: Mapping[str, str]) -> str:
     """Return a template with its fields filled in."""
     return _FIELD.sub(lambda match: values[match[1]], form)
+
+
+POSITIONS = 4096
+"""Most positions of one pass. A larger batch is divided, down to one row of each seed, and layers
+compute their activations again in the backward pass: with 7 billion weights 6 MB a position."""
+
+
+def rows_at_once(longest: int, seeds: int, inner: InnerSettings) -> int | None:
+    """Return how many rows of each seed go through the model in one pass so that they keep to
+    `POSITIONS`, at least one; None if a batch does. The step is the same."""
+    if seeds * inner.batch_size * longest <= POSITIONS:
+        return None
+    return max(1, POSITIONS // (seeds * longest))
 
 
 def count_steps(texts: int, inner: InnerSettings) -> int:

@@ -10,7 +10,7 @@ import pytest
 from convbench.judge.adaptation.clock import PassClock
 from convbench.judge.adaptation.learner import Learner
 from convbench.judge.adaptation.runner import CPT
-from convbench.judge.adaptation.settings import InnerSettings
+from convbench.judge.adaptation.settings import InnerSettings, rows_at_once
 from convbench.models.weights_path import resolve_path
 from tests.support.later import later
 
@@ -47,9 +47,9 @@ def test_the_papers_batch_goes_through_a_row_of_each_seed_at_a_time() -> None:
     """12 rows of 2,048 tokens have 24,576 positions, and logits of 15 GB in float32."""
     inner = InnerSettings(**CPT)
     assert (inner.seeds * inner.batch_size * inner.max_length, inner.batch_size) == (24_576, 4)
-    assert fit.rows_at_once(inner.max_length, inner.seeds, inner) == 1
-    assert fit.rows_at_once(400, 3, inner) == 3
-    assert fit.rows_at_once(341, 3, inner) is None, "a batch of 4,092 positions stays one"
+    assert rows_at_once(inner.max_length, inner.seeds, inner) == 1
+    assert rows_at_once(400, 3, inner) == 3
+    assert rows_at_once(341, 3, inner) is None, "a batch of 4,092 positions stays one"
 
 
 @pytest.mark.parametrize("starts", [None, STARTS])
@@ -99,7 +99,7 @@ def test_layers_are_computed_again(learner: Learner, monkeypatch: pytest.MonkeyP
     passes: dict[int, int] = {}
 
     def train(limit: int) -> Any:
-        monkeypatch.setattr("convbench.judge.adaptation.fit.POSITIONS", limit)
+        monkeypatch.setattr("convbench.judge.adaptation.settings.POSITIONS", limit)
         pupil, inner = copy.deepcopy(learner.model), settings(max_grad_norm=0, learning_rate=1e-3)
         stack = lora.MultiSeedLora(pupil, inner, range(3))
         count = lambda *_: passes.update({limit: passes.get(limit, 0) + 1})  # noqa: E731
@@ -110,3 +110,40 @@ def test_layers_are_computed_again(learner: Learner, monkeypatch: pytest.MonkeyP
     whole, parts = train(10**6), train(120)
     assert passes == {10**6: 2, 120: 16}, "two batches of four; eight rows, forwards and again"
     assert (parts - whole).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("limit", [10**6, 60])
+def test_all_weights_in_host_memory_learn_the_same(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr("convbench.judge.adaptation.settings.POSITIONS", limit)
+    inner = settings(seeds=1, epochs=3, tuning="full", learning_rate=1e-4)
+    trained = {}
+    for offload in (False, True):
+        stack = full_finetune.FullFinetune(learner.model, 0, offload=offload)
+        begun = stack.flat.clone()
+        assert fit.fit_adapters(learner.model, stack, ROWS, inner, PassClock()) == 3
+        assert (stack.flat - begun).abs().max() > 1e-5
+        ids = torch.tensor([ROWS[0]])
+        with stack.apply_to_model(), torch.no_grad():
+            trained[offload] = stack.flat, learner.model(input_ids=ids).logits
+        merged = copy.deepcopy(learner.model)
+        stack.merge_into(merged)
+        assert torch.equal(merged(input_ids=ids).logits, trained[offload][1])
+    for device, host in zip(*trained.values(), strict=True):
+        assert torch.equal(device, host)
+
+
+def test_host_memory_holds_all_weights_where_a_card_cannot(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    weights = torch.empty(10**9, device="meta")
+    model = SimpleNamespace(device=torch.device("cuda", 0), parameters=lambda: [weights])
+    for free, offloaded in ((27e9, False), (25e9, True)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 80e9))
+        assert full_finetune.is_offloaded(model, settings(tuning="full")) is offloaded
+        assert full_finetune.is_offloaded(model, settings(tuning="full", offload="cpu"))
+        assert not full_finetune.is_offloaded(model, settings(tuning="full", offload="none"))
+    assert not full_finetune.is_offloaded(learner.model, settings(tuning="full"))
