@@ -183,13 +183,13 @@ def train(
         from convbench.judge.adaptation.lora import MultiSeedLora
 
         model = fitting.load_model(job, trained=False).requires_grad_(False)
-        settings = inner_settings(recipe, offload=offload)
+        inner = inner_settings(recipe, offload=offload)
         stack: Any = (
             FullFinetune(model, 0, offload=offload) if recipe.lora is None
-            else MultiSeedLora(model, settings, range(settings.seeds))
+            else MultiSeedLora(model, inner, range(inner.seeds))
         )  # fmt: skip
         texts = [[5] * (size.tokens - i % 2) for i in range(count)]
-        fit_adapters(model.eval(), stack, texts, settings, PassClock())
+        fit_adapters(model.eval(), stack, texts, inner, PassClock())
 
 
 def counted_peak(
@@ -327,7 +327,9 @@ def main() -> None:
     what is largest at the peak of one."""
     if len(sys.argv) > 2:
         kind, name, *rest = sys.argv[1:]
-        numbers = {k: int(v) for k, v in (more.split("=") for more in rest if "=" in more)}
+        numbers: dict[str, Any] = {
+            k: int(v) for k, v in (more.split("=") for more in rest if "=" in more)
+        }
         one = Cell(
             cast("Kind", kind), name, "lora" in rest, "none" not in rest,
             offload="offload" in rest, **numbers,
@@ -341,7 +343,8 @@ def main() -> None:
     quick = sys.argv[1:] == ["quick"]
     for cell in CELLS[:10] if quick else CELLS:
         began = time.monotonic()
-        plan, count = cell.compare(**({"num_hidden_layers": 4} if quick else {}))
+        shape: dict[str, Any] = {"num_hidden_layers": 4} if quick else {}
+        plan, count = cell.compare(**shape)
         print(json.dumps({
             "cell": cell.name(), "plan_gb": round(plan.total / 1e9, 3),
             "count_gb": round(count.peak / 1e9, 3), "ratio": round(plan.total / count.peak, 3),
