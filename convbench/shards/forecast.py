@@ -1,7 +1,8 @@
 """Forecast work on shards: hours, bytes, dollars, and the load on the provider.
 
 It is computed from counts alone, so that a billion conversations take no longer than ten. Rates are
-measured from an earlier run of the same policy if there is one; else those of docs/performance.md.
+measured from an earlier run of the same policy if there is one; else those
+assumed below.
 """
 
 from __future__ import annotations

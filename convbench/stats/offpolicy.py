@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from convbench.stats.means import LEVEL, effective_count, estimate_mean, t_critical
 
 LEAST = 30.0
-"""Effective questions below which an interval's coverage falls short (docs/results.md)."""
+"""Effective questions below which an interval's coverage falls short
+(docs/lab/2026-11-22-intervals.md)."""
 HEAVY = 0.7
 """Pareto shape of the largest weights above which their mean is unreliable (Vehtari et al. 2024,
 section 3.2.4)."""

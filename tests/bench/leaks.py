@@ -7,6 +7,7 @@ more seeds do not take away: that of one set whose right options are drawn by lo
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,10 +37,15 @@ LOTS = 40
 def leaks(folder: Path) -> Iterator[Row]:
     """Yield the distance from chance of each adversary's mean, over seeds, in spreads of what it
     finds where the right option is drawn by lot, and how often its intervals hold chance beside
-    how often they do by lot; `CONVBENCH_COSQL` names the rows' parquet file."""
+    how often they do by lot; `CONVBENCH_COSQL` names the rows' parquet file; without it
+    nothing is measured."""
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(os.environ["CONVBENCH_COSQL"]).to_pylist()
+    path = os.environ.get("CONVBENCH_COSQL")
+    if path is None:
+        print("leaks: name CoSQL's rows: CONVBENCH_COSQL=FILE.parquet", file=sys.stderr)
+        return
+    rows = pq.read_table(path).to_pylist()
     made = [[m for m in questions(rows, seed=s) if "reject" not in m] for s in SEEDS]
     for what, model, features in FAMILIES:
         find = partial(told, cluster="database", model=model)

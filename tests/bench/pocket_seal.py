@@ -1,4 +1,4 @@
-"""SEAL on the embedded world's new facts: the figures of docs/results.md.
+"""SEAL on the embedded world's new facts: the figures of docs/lab/2026-11-26-self-edits.md.
 
 python -m tests.bench.pocket_seal FOLDER --choose 3e-4 1e-3 --seeds 5 --samples 3
 python -m tests.bench.pocket_seal FOLDER [--seeds 0 1 2] [--filters best-of-k improves]

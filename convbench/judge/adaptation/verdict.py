@@ -31,7 +31,7 @@ from convbench.views import policy_turns
 
 MARGIN = 0.03
 """Smallest net gain that counts as an improvement: grade `recall` overstates gains by some
-hundredths (docs/results.md)."""
+hundredths (docs/lab/2026-11-26-closed-book-grades.md)."""
 
 T = TypeVar("T")
 
