@@ -101,7 +101,7 @@ def test_every_command_of_a_page_can_be_typed(page: Path, monkeypatch: pytest.Mo
 def test_a_page_that_serves_weights_says_what_to_install_first() -> None:
     texts = [page.read_text() for page in PAGES]
     typed = [text for text in texts if re.search(r"^\$ transformers serve ", text, re.M)]
-    assert len(typed) == 2
+    assert typed
     assert all('pip install "transformers[serving]"' in text for text in typed)
 
 
