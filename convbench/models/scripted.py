@@ -81,8 +81,8 @@ class EchoModel(ScriptedModel):
 class ScriptedPolicy(ScriptedModel):
     """Talks like a policy about a multiple-choice question, sometimes carefully, sometimes not.
 
-    Bound to an example it knows the correct letter and names it more often when it is careful, so
-    that scores differ between conversations; its words are made up.
+    Its words are made up. It guesses the letter of its answer; bound to an example whose answer its
+    speaker may see, it names the correct one more often when it is careful.
     """
 
     name = "policy"
