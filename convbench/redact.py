@@ -115,8 +115,10 @@ def redact_error(text: str) -> str:
 def redact_text(text: str) -> str:
     """Return a text with keys replaced by `[key]`.
 
-    These are the keys in use, even if broken across lines, whatever looks like a key or is in the
-    place of one, and the user and password of an address.
+    These are the keys in use, even if encoded or broken across lines, and whatever looks like a key
+    or is in the place of one. An address with user and password is replaced up to the end of its
+    host; of any other only what comes before the `@`. A header `Authorization: Bearer` is replaced
+    with its name.
     """
     text = redact_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
     for pattern in _wrapped_patterns(tuple(keys_in_use())):

@@ -72,8 +72,12 @@ a text of several lines is changed, what follows it begins a new line."""
 
 
 def one_line(text: str) -> str:
-    """Return the text as one printable line of at most LINE characters; a longer one is cut and
-    ends in `…`. Runs of white space and unprintable characters become single spaces."""
+    """Return the text as one printable line of at most LINE characters.
+
+    Runs of white space and unprintable characters become single spaces, or nothing at the ends. A
+    longer line is cut and ends in `…`. Only the first 2 * LINE characters of the text are read; the
+    rest is dropped, without `…` if the line is short enough.
+    """
     signs = "".join(sign if sign.isprintable() else " " for sign in text[: 2 * LINE])
     line = " ".join(signs.split())
     return line if len(line) <= LINE else line[: LINE - 1] + "…"

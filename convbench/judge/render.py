@@ -169,8 +169,12 @@ def black_page(size: int = 224) -> Shot:
 
 
 def check_measure(spec: JudgeSpec) -> None:
-    """Raise MissingDependency or RunError if what the paper's measure needs is missing: packages,
-    CLIP's weights, the style sheet of ColBench's pages. Nothing is loaded."""
+    """Check that what the paper's measure (`args.measure: clip`) needs is there.
+
+    Raise MissingDependency without torch or transformers, RunError if the model `args.clip` has no
+    config.json (fetched from the Hub if it can be) or without the style sheet of ColBench's pages.
+    CLIP's weights are not looked for, and nothing is loaded. With any other measure do nothing.
+    """
     if spec.args.get("measure") != "clip":
         return
     for name in ("torch", "transformers"):

@@ -104,8 +104,11 @@ def flagged_train(run: Run) -> frozenset[str]:
 
 
 def folder_name(recipe: Recipe) -> str:
-    """Return `RECIPE`, or `RECIPE-JUDGE` if the recipe names a judge, whose unusual characters
-    become `-`."""
+    """Return `RECIPE`, or `RECIPE-JUDGE` if the recipe names a judge.
+
+    In the judge's name every run of characters other than letters, digits, `_`, `.` and `-` becomes
+    one `-`; then `-` and `.` at its ends are removed. If nothing is left, return `RECIPE`.
+    """
     judge = re.sub(r"[^\w.-]+", "-", recipe.data.judge or "").strip("-.")
     return f"{recipe.name}-{judge}" if judge else recipe.name
 

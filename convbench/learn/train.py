@@ -158,8 +158,13 @@ def train_recipe(options: TrainOptions) -> TrainResult:
 
 
 def trainer_data(module: ModuleType, job: Job) -> TrainingData:
-    """Return the trainer's data. Raises TrainError for settings that the trainer does not use, or
-    if turns should be weighted and are not."""
+    """Return the trainer's data.
+
+    Raise TrainError for settings of `loss` or for `fit.packing` if the trainer has a loss of its
+    own, for a `weighting.reward` other than `conversation` if it does not weight turns, and as
+    `Job.training_data` does. Raise SpecError as `load_objective` does. Not every setting that a
+    trainer ignores is refused: `pairing` is not by a trainer of weighted rows.
+    """
     load_objective(job.recipe.loss)
     data = job.training_data(module)
     has_own_loss = not isinstance(data, Weighted) or getattr(module, "OWN_LOSS", False)

@@ -129,9 +129,11 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
 
 
 def file_of(name: str, specs: Sequence[Path] = ()) -> Path:
-    """Return the path of the first file, in the order of `aliases`, that defines a short name.
+    """Return the path of the first `models.yaml` that defines a short name.
 
-    Raise StopIteration for an unknown name.
+    They are searched in the order of `aliases`: those of the folders `specs` and of ./specs, the
+    user's, the shipped one. Raise StopIteration for an unknown name, SpecError for an invalid file
+    before it, or if one of `specs` is no folder.
     """
     return next(path for path, content in _iter_files(specs) if name in content.models)
 

@@ -68,8 +68,11 @@ def place_engine(memory: EngineMemory, cards: int, card_bytes: float) -> EngineP
 
 
 def shares_of_card(engines: Sequence[EngineMemory], card_bytes: float) -> tuple[float, ...] | None:
-    """Return the share of one card for each engine that stands on it: its weights, and an equal
-    part of what the weights of all leave; None if one would not start there."""
+    """Return the share of one card for each engine that stands on it; they add up to USABLE (0.9).
+
+    A share is the engine's weights and an equal part of what the weights of all leave of USABLE of
+    the card. None if that part is too small for one's least cache and overhead.
+    """
     left = USABLE * card_bytes - sum(engine.weights for engine in engines)
     if any(engine.least_cache + engine.overhead > left / len(engines) for engine in engines):
         return None

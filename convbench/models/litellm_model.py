@@ -134,8 +134,11 @@ class LitellmModel(Model):
     ) -> Completion:
         """Return the reply, with the parameters that were not sent in `left_out`.
 
-        If a parameter, schema or the system message is refused, the call is repeated without it;
-        else nothing is tried again. Raise a ModelError for anything else. `key` is unused.
+        If a reply schema or a parameter that may be left out (such as `temperature`) is refused,
+        the call is repeated without it; if the system message is, with the system prompt in the
+        first user message; if `max_tokens` is, with `max_completion_tokens`. Nothing else is tried
+        again. Raise MissingDependency without litellm, a ModelError for anything else. `key` is
+        unused.
         """
         await self.start()
         while True:  # each refusal leaves one more thing out

@@ -269,9 +269,10 @@ def completion_of(
     `other`).
 
     With `tags` a thinking block at the start of the text is its reasoning, if no field holds any.
-    Raise BrokenReply for malformed content or tool calls and for an empty reply, but
-    FatalModelError, which does not stop the run, for an empty one whose tokens went into reasoning
-    or that a filter refused; all carry the usage.
+    Raise BrokenReply for malformed content or tool calls, and for a reply without text and tool
+    calls. But for such a reply that ended at its length and has reported tokens, which are taken
+    for reasoning, or that a filter refused, raise FatalModelError, which does not stop the run. All
+    carry the usage.
     """
     finish = FINISH.get(str(reason or "stop"), "other")
     prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd

@@ -159,8 +159,13 @@ def after_teacher(talk: DialogueState, text: str, example: Example) -> DialogueS
 
 
 def resolve_references(talk: DialogueState, text: str, example: Example) -> str:
-    """Return a teacher's text with references to the student's proposals ("the latter", "the one
-    below yours") replaced by `option LABEL`; unchanged if nothing was proposed."""
+    """Return a teacher's text with references to the student's proposals replaced by `option
+    LABEL`.
+
+    With several proposals, references by their order are replaced ("your first guess", and "the
+    former" and "the latter" if there are two). With one, references to its neighbours are ("the one
+    below yours"), if there is such an option. All else is unchanged.
+    """
     letters = list(example.letters)
 
     def by_order(match: re.Match[str]) -> str:

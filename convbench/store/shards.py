@@ -145,8 +145,10 @@ def create_shards(
     """Spread a run and its records over the shards of a plan; `groups` is group by example_id.
 
     The run keeps its questions; its conversations, verdicts and journals are then in the shards
-    only. If the process is killed, the run stays as it was and may be spread again. Raises RunError
-    for a record of no shard, or if the disk cannot be written.
+    only. If the process is killed before the shards have their folder, the run stays as it was and
+    may be spread again; if it is killed after that, some of these files may stay in the run too.
+    Raise RunError for a record of an unknown question, for a run that is already spread, or if the
+    disk cannot be written. A journal's calls of unknown questions go to shard 0.
     """
     target, space = run / FOLDER, run / f".{FOLDER}.tmp"
     of_example = {name: shard_of(group, plan.count) for name, group in groups.items()}

@@ -101,8 +101,9 @@ def outcome_of(
 ) -> AdaptationOutcome:
     """Return the graded outcome of an adaptation, from its replies and the accuracy `before` it.
 
-    If nothing was trained, the accuracy is `before`, and there are no replies. `guarded` is None
-    without `guard` questions.
+    If `taught` has a reason why nothing was trained, the accuracy is `before`, there are no
+    replies, and `guarded` is None. Otherwise the replies are graded, and `guarded` is None only
+    without `guard` questions. Raise StatisticsError if there are no replies to grade.
     """
     spent = {"texts": taught.texts, "seconds": taught.seconds, "passes": taught.passes}
     if taught.reason is not None:

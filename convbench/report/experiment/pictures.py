@@ -28,11 +28,11 @@ MANY = 1000
 
 
 def radar_of(comparison: PublishedComparison, kind: ErrorKind) -> Picture | None:
-    """Return radar charts of the judge's metrics, one for each policy, with the printed scores
-    dotted.
+    """Return radar charts of the judge's metrics on the scale of its headline.
 
-    None if nothing was measured, without a judge, or if no policy has three metrics on the scale of
-    the judge's headline.
+    Each policy that has all of these metrics has a chart. If all are printed for it, the printed
+    scores are dotted. None if nothing was measured, without a judge, with fewer than three such
+    metrics (a judge of tests or pages has none), or if no policy has all of them.
     """
     if comparison.section is None or comparison.judge is None:
         return None

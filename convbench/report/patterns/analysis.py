@@ -364,10 +364,11 @@ def project_texts(texts: Sequence[str], neighbours: int) -> list[tuple[float, fl
 
 
 def tfidf_matrix(texts: Sequence[str]) -> Any:
-    """Return scikit-learn's sparse TF-IDF matrix (texts, words), rows of norm 1, or 0 for a text
-    without a usable word.
+    """Return scikit-learn's sparse TF-IDF matrix (texts, words).
 
-    None if no word is in at least 2 and at most 90% of the texts.
+    The words are those of two characters or more in at least 2 and at most 90% of the texts, of
+    these the 5000 most frequent. Rows have norm 1, or 0 for a text without such a word. None if
+    there is no such word.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -120,7 +120,10 @@ def compared_value(node: exp.Column) -> exp.Literal | None:
 
 
 def column_sort(column: int, tables: DatabaseSchema) -> Sort:
-    """Return the sort of a column, given its position in the schema."""
+    """Return (whether a column is part of a key, its type, whether it is called a name).
+
+    `column` is its position in the schema.
+    """
     entry = tables.columns[column]
     return column in tables.key_columns, entry.kind, _is_name(entry.name)
 
