@@ -109,9 +109,7 @@ def outcome_of(
     if taught.reason is not None:
         return AdaptationOutcome(before, before, reason=taught.reason, **spent)  # type: ignore[arg-type]
     by_seed = tuple(mean_grade(questions, replies, grade) for replies in taught.replies)
-    guarded = (
-        fmean(mean_grade(guard, replies, grade) for replies in taught.guarded) if guard else None
-    )
+    guarded = [mean_grade(guard, replies, grade) for replies in taught.guarded] if guard else []
     return AdaptationOutcome(
         fmean(by_seed),
         before,
@@ -121,7 +119,7 @@ def outcome_of(
         taught.steps,
         taught.seconds,
         taught.passes,
-        guarded=guarded,
+        guarded=fmean(guarded) if guarded else None,
     )
 
 
