@@ -41,7 +41,7 @@ from convbench.models.side_by_side import (
 from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.redact import strip_address
-from convbench.schema import ModelConfig, canonical_json
+from convbench.schema import Loop, ModelConfig, RunManifest, canonical_json
 from convbench.schema.run import Role
 from convbench.store import Run
 from convbench.store.shards import is_superseded
@@ -52,6 +52,9 @@ DEFAULT_CALLS = 32
 """Calls in flight if the user sets no number."""
 CONVERSATIONS_PER_CALL = 1.5
 """Conversations in progress for each call that may be in flight."""
+
+PROMPT_TOKENS = 2_048
+"""Assumed tokens of a conversation's prompts beside its replies."""
 
 SCRIPT = "script"
 """Stands for a model if all of a speaker's steps are scripted."""
@@ -100,9 +103,9 @@ def max_calls(options: CallOptions, models: Iterable[Model]) -> int:
     """Return the most calls to have in flight: the user's number, else the largest of the models'
     own.
 
-    A model that sets none counts as 32, and so does the lack of a model.
+    A model that sets none counts as 32 for each of its copies, and so does the lack of a model.
     """
-    own = [model.concurrency or DEFAULT_CALLS for model in models]
+    own = [model.concurrency or DEFAULT_CALLS * model.copies for model in models]
     return options.concurrency or max(own, default=DEFAULT_CALLS)
 
 
@@ -231,7 +234,8 @@ def cast_placements(
     run: Run, options: CallOptions, note: Note | None = None
 ) -> dict[str, Placement | None]:
     """Return the placement of each speaker of a run's cast; those that this machine runs at the
-    same time with different weights stand side by side, of which `note` gets a line."""
+    same time with different weights stand side by side, of which `note` gets a line, as of several
+    copies. Raise FatalModelError if one does not fit its cards."""
     placements: dict[str, Placement | None] = {}
     engines: dict[str, Engine] = {}
     for name, member in run.manifest.cast.items():
@@ -239,13 +243,15 @@ def cast_placements(
         placements[name] = device_placement(options, role)
         is_engine = member.model.partition(":")[0] in ENGINES
         if is_engine and _member_address(run, member, options) is None:
-            engines.setdefault(member.model, Engine(member.model, placements[name]))
+            tokens = most_tokens(run.manifest)
+            engines.setdefault(member.model, Engine(member.model, placements[name], tokens))
     together = list(engines.values())
     side_by_side = place_side_by_side(together)
     if side_by_side == [engine.placement for engine in together]:
         return placements
-    if note is not None:
-        note(describe_side_by_side(together, side_by_side))
+    line = describe_side_by_side(together, side_by_side)
+    if note is not None and line is not None:
+        note(line)
     by_model = dict(zip(engines, side_by_side, strict=True))
     return {
         name: by_model.get(member.model, placements[name])
@@ -253,9 +259,26 @@ def cast_placements(
     }
 
 
-def check_cast(run: Run, options: CallOptions) -> bool:
-    """Check that every model of the cast can be called, before the run is written or money is
-    spent.
+def most_tokens(manifest: RunManifest) -> int:
+    """Return the most tokens of a conversation: assumed prompts, and all replies at full length."""
+    total = PROMPT_TOKENS
+    for item in manifest.protocol.steps:
+        steps, times = (item.loop, item.times) if isinstance(item, Loop) else ((item,), 1)
+        count = times if isinstance(times, int) else manifest.turns
+        speakers = [step.speaker for step in steps if step.speaker in manifest.cast]
+        total += count * sum(most_reply_tokens(manifest, name) for name in speakers)
+    return total
+
+
+def most_reply_tokens(manifest: RunManifest, speaker: str) -> int:
+    """Return the limit of a speaker's replies in tokens."""
+    limit = manifest.protocol.speakers[speaker].max_tokens
+    return limit or manifest.cast[speaker].sampling.max_tokens
+
+
+def check_cast(run: Run, options: CallOptions, note: Note | None = None) -> bool:
+    """Check that every model of the cast can be called, and that those that this machine runs fit
+    it, before the run is written or money is spent; `note` gets a line on where they stand.
 
     Return whether at least one of them can be called in batches. `run` need not be on disk yet.
     Raise ModelError, MissingDependency, BudgetError (there is a budget and a price is unknown) or
@@ -263,7 +286,7 @@ def check_cast(run: Run, options: CallOptions) -> bool:
     """
 
     async def check_models() -> bool:
-        async with open_cast(run, options) as cast:
+        async with open_cast(run, options, note) as cast:
             for model in cast.values():
                 check_affordable(model, options)
             return any(model.batches is not None for model in cast.values())
@@ -304,6 +327,17 @@ def device_placement(options: CallOptions, role: Role) -> Placement | None:
     return placement_of(devices, "policy") if own is None and role == "teacher" else own
 
 
+def place_alone(
+    ref: str, api_base: str | None, options: CallOptions, role: Role
+) -> Placement | None:
+    """Return the placement of a model that runs here beside no other, on the devices of a role.
+    Raise FatalModelError if it does not fit them."""
+    own = device_placement(options, role)
+    if api_base is not None or ref.partition(":")[0] not in ENGINES:
+        return own
+    return place_side_by_side([Engine(ref, own)])[0]
+
+
 def open_for(
     run: Run,
     ref: str,
@@ -327,7 +361,7 @@ def open_for(
     check_consent(run, ref, base, options)
     if member is not None:
         _refuse_body(run, member, base, options)
-    placed_at = placement if role is None else device_placement(options, role)
+    placed_at = placement if role is None else place_alone(ref, base, options, role)
     opener = partial(
         open_model,
         ref,
