@@ -88,9 +88,10 @@ def cards_of_copy(engine: Engine) -> int:
     if placed is not None and (split is None or placed.cards_each == 1):
         return split or placed.cards_each
     count = split or len(sizes)
+    where = "a card" if count == 1 else f"each of {count} cards"
     raise FatalModelError(
-        f"{engine.ref} does not fit {len(sizes)} x {card_bytes / GB:g} GB: split over {count} it "
-        f"takes {_need_in_words(memory.on_each(count), engine.context)} of each card, and "
+        f"{engine.ref} does not fit {len(sizes)} x {card_bytes / GB:g} GB: it takes "
+        f"{_need_in_words(memory.on_each(count), engine.context)} of {where}, and "
         f"{usable * card_bytes / GB:.1f} GB are for it; take more or larger cards, a smaller "
         "context (--devices vllm.ROLE.max-model-len=N), or serve it elsewhere (--api-base URL)"
     )

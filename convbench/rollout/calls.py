@@ -41,7 +41,7 @@ from convbench.models.side_by_side import (
 from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.redact import strip_address
-from convbench.schema import Loop, ModelConfig, RunManifest, canonical_json
+from convbench.schema import ModelConfig, RunManifest, canonical_json
 from convbench.schema.run import Role
 from convbench.store import Run
 from convbench.store.shards import is_superseded
@@ -260,20 +260,17 @@ def cast_placements(
 
 
 def most_tokens(manifest: RunManifest) -> int:
-    """Return the most tokens of a conversation: assumed prompts, and all replies at full length."""
-    total = PROMPT_TOKENS
-    for item in manifest.protocol.steps:
-        steps, times = (item.loop, item.times) if isinstance(item, Loop) else ((item,), 1)
-        count = times if isinstance(times, int) else manifest.turns
-        speakers = [step.speaker for step in steps if step.speaker in manifest.cast]
-        total += count * sum(most_reply_tokens(manifest, name) for name in speakers)
-    return total
+    """Return the most tokens of a conversation: assumed prompts, and in each turn a reply of every
+    model at full length."""
+    callers = [name for name, member in manifest.cast.items() if member.model != SCRIPT]
+    replies = sum(most_reply_tokens(manifest, name) for name in callers)
+    return PROMPT_TOKENS + max(1, manifest.turns) * replies
 
 
 def most_reply_tokens(manifest: RunManifest, speaker: str) -> int:
     """Return the limit of a speaker's replies in tokens."""
-    limit = manifest.protocol.speakers[speaker].max_tokens
-    return limit or manifest.cast[speaker].sampling.max_tokens
+    settings = manifest.protocol.speakers.get(speaker)
+    return (settings and settings.max_tokens) or manifest.cast[speaker].sampling.max_tokens
 
 
 def check_cast(run: Run, options: CallOptions, note: Note | None = None) -> bool:
@@ -325,6 +322,13 @@ def device_placement(options: CallOptions, role: Role) -> Placement | None:
     devices = parse_devices(options.devices)
     own = placement_of(devices, role)
     return placement_of(devices, "policy") if own is None and role == "teacher" else own
+
+
+def describe_alone(ref: str, api_base: str | None, options: CallOptions, role: Role) -> str | None:
+    """Return one line on where a model stands that runs here beside no other, if it is on several
+    cards. Raise FatalModelError if it does not fit them."""
+    placement = place_alone(ref, api_base, options, role)
+    return describe_side_by_side([Engine(ref)], [placement])
 
 
 def place_alone(

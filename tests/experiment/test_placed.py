@@ -15,6 +15,9 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from tests.experiment.ran import ran
 from tests.learn.shapes import write_model
+from tests.models.test_vllm import python
+
+__all__ = ["python"]
 
 
 @pytest.fixture
@@ -120,3 +123,68 @@ def test_an_adaptation_of_all_weights_that_no_card_holds_is_refused(
     assert len(plan.missing) == missing, plan.missing
     if missing:
         assert "args.inner: an adaptation with tuning full takes at least 145 GB" in plan.missing[0]
+
+
+def clarifying(folder: Path, model: str, teacher: str) -> dict[str, object]:
+    """A policy and another teacher, both of the 8B shape, and the evaluation of a checkpoint."""
+    return {
+        **spec(folder, "swift"),
+        "tasks": ["pocket-clarify"],
+        "protocols": ["clarifying"],
+        "model": model,
+        "teacher": teacher,
+        "recipe_sets": {"all": {"lora.r": 16}},
+    }
+
+
+@pytest.mark.usefixtures("python")
+@pytest.mark.parametrize("engine", ["local", "vllm"])
+def test_engines_that_run_at_once_are_placed_before_anything_is_paid(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(folder / "python"))
+    write_model(folder / "teacher")
+    policy, teacher = f"{engine}:{folder / 'llama'}", f"vllm:{folder / 'teacher'}"
+    settings = clarifying(folder, policy, teacher)
+
+    def planned(cards: str) -> tuple[list[str], list[str]]:
+        simulate(monkeypatch, cards, 1000)
+        plan = ran(folder, settings, dry_run=True).plan
+        return plan.missing, [note for note in plan.notes if "at once on this machine" in note]
+
+    shares = ("43%", "46%") if engine == "local" else ("45%", "45%")
+    assert planned("1x80") == ([], [
+        f"at once on this machine: {policy} on card 0 ({shares[0]} of it); {teacher} on card 0 "
+        f"({shares[1]} of it) (--devices sets other places)"
+    ])  # fmt: skip
+    missing, _ = planned("1x40")
+    (line,) = [line for line in missing if "run at once" in line]
+    cell = "pocket-clarify-clarifying-thinking-seed0"
+    assert line.startswith(f"{cell}, {cell}/eval/swift: ")
+    assert "has no room for them (40 GB, of which they take" in line
+    with pytest.raises(PreflightError):
+        ran(folder, settings)
+    assert not (folder / "r").exists()
+    missing, (line,) = planned("8x80")
+    assert missing == []
+    if engine == "vllm":
+        assert f"{policy} on cards 0, 1, 2, 3 (4 copies); {teacher} on cards 4, 5, 6, 7" in line
+    else:
+        assert f"{policy} on card 0; {teacher} on cards 1, 2, 3, 4, 5, 6, 7 (7 copies)" in line
+
+
+@pytest.mark.usefixtures("python")
+def test_a_judge_that_no_card_holds_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(folder / "python"))
+    judged = {
+        **spec(folder),
+        "model": "local:pocket",
+        "judges": [f"rubric@vllm:{folder / 'llama'}"],
+    }
+    simulate(monkeypatch, "1x80", 256)
+    assert ran(folder, judged, dry_run=True).plan.missing == []
+    simulate(monkeypatch, "1x16", 256)
+    (line,) = ran(folder, judged, dry_run=True).plan.missing
+    assert "does not fit 1 x 16 GB: it takes 21.1 GB" in line
