@@ -267,8 +267,8 @@ def _device_counts(planned: PlannedStep, options: ExperimentOptions, cards: int)
         if schemes & set(ENGINES) and not is_spread:
             counts[role] = max(_cards_of_copy(ref, role, options) for ref in models)
             growing += [role] if "local" not in schemes else []
-    together = [role for role in counts if role != "judge"]  # it scores when they are done
-    for roles in (together, ["judge"]):
+    side_by_side: tuple[tuple[Role, ...], ...] = (("policy", "teacher"), ("judge",))
+    for roles in side_by_side:
         _spread_copies(counts, [role for role in growing if role in roles], roles, cards)
     if step.kind == "train":
         processes = _count_processes(planned, options)

@@ -46,21 +46,21 @@ class Engine:
         return self.placement.names if self.placement else None
 
     @property
-    def context(self) -> int:
+    def context_tokens(self) -> int:
         """Tokens that it must hold at least: `max-model-len` if the user sets that."""
-        return self.argument("max-model-len") or self.tokens
+        return self.number_argument("max-model-len") or self.tokens
 
-    def argument(self, name: str) -> int | None:
+    def number_argument(self, name: str) -> int | None:
         """Return a positive number among the user's arguments of its vLLM server, else None."""
         arguments = (self.placement.vllm if self.placement else None) or {}
         values = [value for key, value in arguments.items() if key.replace("_", "-") == name]
         return int(str(values[-1])) if values and str(values[-1]).isdigit() else None
 
-    def memory(self) -> EngineMemory | None:
+    def least_memory(self) -> EngineMemory | None:
         """Return its memory on one card; None if its size is unknown."""
         name = self.ref.partition(":")[2]
         shape = shape_of(adapter_base(str(Path(name).expanduser())) or name)
-        memory = engine_memory(shape, self.context) if shape else None
+        memory = engine_memory(shape, self.context_tokens) if shape else None
         if memory is None or self.is_vllm:
             return memory
         return replace(memory, overhead=LOCAL_ENGINE_BYTES)
@@ -79,8 +79,8 @@ def cards_of_copy(engine: Engine) -> int:
     ]
     if not engine.is_vllm or not sizes:
         return 1
-    card_bytes, memory = min(sizes), engine.memory()
-    split = engine.argument("tensor-parallel-size")
+    card_bytes, memory = min(sizes), engine.least_memory()
+    split = engine.number_argument("tensor-parallel-size")
     if memory is None or not card_bytes:
         return split or len(engine.set_names or ()) or 1
     usable = (engine.placement.share if engine.placement else None) or USABLE
@@ -91,7 +91,7 @@ def cards_of_copy(engine: Engine) -> int:
     where = "a card" if count == 1 else f"each of {count} cards"
     raise FatalModelError(
         f"{engine.ref} does not fit {len(sizes)} x {card_bytes / GB:g} GB: it takes "
-        f"{_need_in_words(memory.on_each(count), engine.context)} of {where}, and "
+        f"{_need_in_words(memory.on_each(count), engine.context_tokens)} of {where}, and "
         f"{usable * card_bytes / GB:.1f} GB are for it; take more or larger cards, a smaller "
         "context (--devices vllm.ROLE.max-model-len=N), or serve it elsewhere (--api-base URL)"
     )
@@ -154,7 +154,7 @@ def _choose_cards(engines: Sequence[Engine], splits: Sequence[int]) -> list[tupl
         cards[number] = (free + others)[: splits[number]]
         free = [name for name in free if name not in cards[number]]
     limits = [
-        splits[number] * (engine.argument("data-parallel-size") or len(names))
+        splits[number] * (engine.number_argument("data-parallel-size") or len(names))
         for number, engine in enumerate(engines)
     ]
     growing = [number for number in unset if engines[number].is_vllm]
@@ -176,7 +176,7 @@ def _share_card(
 ) -> tuple[float, ...]:
     """Return the share of a card for each engine that stands on it, equal ones if the size of one
     is unknown."""
-    memories = [engine.memory() for engine in engines]
+    memories = [engine.least_memory() for engine in engines]
     each = [memory.on_each(split) for memory, split in zip(memories, splits, strict=True) if memory]
     if not card.memory or len(each) < len(engines):
         each = [EngineMemory(0.0, 0.0, 0.0, 0.0)] * len(engines)
@@ -185,7 +185,8 @@ def _share_card(
     if shares is not None:
         return shares
     needs = " and ".join(
-        _need_in_words(memory, engine.context) for memory, engine in zip(each, engines, strict=True)
+        _need_in_words(memory, engine.context_tokens)
+        for memory, engine in zip(each, engines, strict=True)
     )
     raise FatalModelError(
         f"{' and '.join(engine.ref for engine in engines)} run at once on card {card.name}, which "

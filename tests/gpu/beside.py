@@ -13,7 +13,8 @@ from convbench.learn.placement import CONTEXT_BYTES
 from convbench.models.devices import Device, Placement
 from convbench.models.engine_memory import engine_memory, place_engine
 from convbench.models.vllm import VLLMModel
-from convbench.schema import Sampling
+from convbench.schema import Message, Sampling
+from convbench.schema.run import Flag
 from tests.bench.step_memory import SIZE, inner_settings, recipe_of, shape_named
 from tests.learn.shapes import write_model
 
@@ -48,12 +49,16 @@ def serve_random_weights(
 ) -> Iterator[VLLMModel]:
     """Yield a server of Llama-3.1-8B's shape with random weights that has answered once."""
     weights = write_model(folder / "weights")
-    arguments = {"load-format": "dummy", "max-model-len": TOKENS, **dict.fromkeys(more, True)}
+    arguments: dict[str, Flag] = {
+        "load-format": "dummy",
+        "max-model-len": TOKENS,
+        **dict.fromkeys(more, True),
+    }
     placement = Placement((card.name,), share, arguments)
     with asyncio.Runner() as runner:
         model = VLLMModel(f"vllm:{weights}", python=python, log_dir=folder, placement=placement)
         try:
-            hello = [{"role": "user", "content": "hello"}]
+            hello: list[Message] = [{"role": "user", "content": "hello"}]
             runner.run(model.complete(hello, Sampling(max_tokens=8), key="first"))
             yield model
         finally:
