@@ -241,8 +241,7 @@ def cast_placements(
     for name, member in run.manifest.cast.items():
         role: Role = "policy" if name == run.manifest.protocol.policy else "teacher"
         placements[name] = device_placement(options, role)
-        is_engine = member.model.partition(":")[0] in ENGINES
-        if is_engine and _member_address(run, member, options) is None:
+        if _is_engine(member.model, _member_address(run, member, options)):
             tokens = most_tokens(run.manifest)
             engines.setdefault(member.model, Engine(member.model, placements[name], tokens))
     together = list(engines.values())
@@ -327,8 +326,9 @@ def device_placement(options: CallOptions, role: Role) -> Placement | None:
 def describe_alone(ref: str, api_base: str | None, options: CallOptions, role: Role) -> str | None:
     """Return one line on where a model stands that runs here beside no other, if it is on several
     cards. Raise FatalModelError if it does not fit them."""
-    placement = place_alone(ref, api_base, options, role)
-    return describe_side_by_side([Engine(ref)], [placement])
+    if not _is_engine(ref, api_base):
+        return None
+    return describe_side_by_side([Engine(ref)], [place_alone(ref, api_base, options, role)])
 
 
 def place_alone(
@@ -337,9 +337,11 @@ def place_alone(
     """Return the placement of a model that runs here beside no other, on the devices of a role.
     Raise FatalModelError if it does not fit them."""
     own = device_placement(options, role)
-    if api_base is not None or ref.partition(":")[0] not in ENGINES:
-        return own
-    return place_side_by_side([Engine(ref, own)])[0]
+    return place_side_by_side([Engine(ref, own)])[0] if _is_engine(ref, api_base) else own
+
+
+def _is_engine(ref: str, api_base: str | None) -> bool:
+    return api_base is None and ref.partition(":")[0] in ENGINES
 
 
 def open_for(
