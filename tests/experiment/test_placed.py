@@ -9,12 +9,17 @@ import yaml
 
 from convbench.errors import PreflightError
 from convbench.experiment.cells import plan_steps
+from convbench.experiment.evaluate import evaluate_policy
 from convbench.experiment.experiment import load_specs
 from convbench.experiment.scheduler import tasks_of
+from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
+from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
+from convbench.shards.judge import judge_run
 from tests.experiment.ran import ran
 from tests.learn.shapes import write_model
+from tests.learn.tiny import judged_run
 from tests.models.test_vllm import python
 
 __all__ = ["python"]
@@ -188,3 +193,22 @@ def test_a_judge_that_no_card_holds_is_refused(
     simulate(monkeypatch, "1x16", 256)
     (line,) = ran(folder, judged, dry_run=True).plan.missing
     assert "does not fit 1 x 16 GB: it takes 21.1 GB" in line
+
+
+@pytest.mark.usefixtures("python")
+@pytest.mark.parametrize(("cards", "said"), [("8x80", "(8 copies)"), ("1x16", "does not fit")])
+def test_dry_runs_of_evaluations_and_judges_say_where_their_engine_stands(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cards: str, said: str
+) -> None:
+    run = judged_run(folder / "run")
+    simulate(monkeypatch, cards, 256)
+    model, calls = f"vllm:{folder / 'llama'}", CallOptions(vllm_python=folder / "python")
+    options = EvalOptions(model, (run.path,), dry_run=True, calls=calls)
+    evaluated = evaluate_policy(options)
+    (line,) = evaluated.places or [str(evaluated.problem)]
+    assert said in line
+    judges = (f"rubric@{model}",)
+    judged = judge_run(JudgeOptions(judges, run.path, dry_run=True, calls=calls))
+    (line,) = judged.warnings or [str(judged.problem)]
+    assert said in line
+    assert (judged.problem is None) == (evaluated.problem is None) == (cards == "8x80")
