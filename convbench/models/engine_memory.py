@@ -15,6 +15,8 @@ ENGINE_BYTES = 4e9
 graphs, and the activations of the prompts that it reads at once."""
 LOCAL_ENGINE_BYTES = 1e9
 """The same of the local engine: CUDA's context."""
+FEW = 8
+"""Conversations for which each copy has room where the cards allow it: with less it would wait."""
 USABLE = 0.9
 """Share of a card for all its engines together, vLLM's own default for one; each also has a CUDA
 context of its own."""
@@ -70,15 +72,18 @@ class EnginePlacement:
 def place_engine(
     memory: EngineMemory, cards: int, card_bytes: float, usable: float = USABLE
 ) -> EnginePlacement | None:
-    """Return the placement with most copies, of this share of each card at most; None if the cards
-    cannot hold one."""
-    split = 1
-    while split <= cards:
-        each = memory.on_each(split)
-        if each.least_bytes <= usable * card_bytes:
-            share = min(usable, each.total_bytes / card_bytes)
-            return EnginePlacement(split, cards // split, share)
-        split *= 2
+    """Return the placement with most copies, of this share of each card at most, each with room for
+    a few of the longest conversations, or if there is no such for one; None if the cards cannot
+    hold that."""
+    for conversations in (FEW, 1):
+        split = 1
+        while split <= cards:
+            each = memory.on_each(split)
+            least = each.least_bytes + (conversations - 1) * each.least_cache
+            if least <= usable * card_bytes:
+                share = min(usable, max(least, each.total_bytes) / card_bytes)
+                return EnginePlacement(split, cards // split, share)
+            split *= 2
     return None
 
 

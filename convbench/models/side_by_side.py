@@ -3,6 +3,7 @@ card. What does not fit is refused here, before anything is started or paid."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +18,15 @@ from convbench.models.engine_memory import (
     place_engine,
     shares_of_card,
 )
-from convbench.models.weights_path import adapter_base, shape_of
+from convbench.models.vllm import ARGUMENTS
+from convbench.models.weights_path import adapter_base, has_dense_weights, shape_of
 
 ENGINES = ("local", "vllm")
 """Schemes of models that this machine runs."""
 CONTEXT = 8_192
 """Assumed tokens of an engine's longest conversation, where nothing says them."""
+SMALLER = ("quantization", "offload")
+"""In the names of arguments with which vLLM takes less of a card than its weights in bf16."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,20 @@ class Engine:
         return int(str(values[-1])) if values and str(values[-1]).isdigit() else None
 
     def least_memory(self) -> EngineMemory | None:
-        """Return its memory on one card; None if its size is unknown."""
+        """Return its memory on one card in bf16; None if its size is unknown, as of experts and of
+        quantised weights."""
         name = self.ref.partition(":")[2]
-        shape = shape_of(adapter_base(str(Path(name).expanduser())) or name)
-        memory = engine_memory(shape, self.context_tokens) if shape else None
-        if memory is None or self.is_vllm:
-            return memory
-        return replace(memory, overhead=LOCAL_ENGINE_BYTES)
+        base = adapter_base(str(Path(name).expanduser())) or name
+        shape = shape_of(base)
+        arguments = [
+            os.environ.get(ARGUMENTS, ""),
+            *((self.placement and self.placement.vllm) or ()),
+        ]
+        is_smaller = self.is_vllm and any(word in text for word in SMALLER for text in arguments)
+        if shape is None or is_smaller or not has_dense_weights(base):
+            return None
+        memory = engine_memory(shape, self.context_tokens)
+        return memory if self.is_vllm else replace(memory, overhead=LOCAL_ENGINE_BYTES)
 
 
 def cards_of_copy(engine: Engine) -> int:
@@ -84,9 +95,11 @@ def cards_of_copy(engine: Engine) -> int:
     if memory is None or not card_bytes:
         return split or len(engine.set_names or ()) or 1
     usable = (engine.placement.share if engine.placement else None) or USABLE
-    placed = place_engine(memory.on_each(split or 1), len(sizes), card_bytes, usable)
-    if placed is not None and (split is None or placed.cards_each == 1):
-        return split or placed.cards_each
+    placed = place_engine(memory, len(sizes), card_bytes, usable)
+    if split is not None and memory.on_each(split).least_bytes <= usable * card_bytes:
+        return split
+    if split is None and placed is not None:
+        return placed.cards_each
     count = split or len(sizes)
     where = "a card" if count == 1 else f"each of {count} cards"
     raise FatalModelError(

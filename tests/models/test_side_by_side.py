@@ -156,6 +156,47 @@ def test_the_user_s_numbers_of_copies_and_of_cards_each_hold(
     assert own.split == 2, "one copy over all that are named, as nothing says its size"
 
 
+def test_a_copy_has_room_for_a_few_conversations_where_the_cards_allow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """65 GB of weights fit a card of 80, but with 3 GB for conversations."""
+    wide = {**LLAMA_8B, "hidden_size": 5120, "num_hidden_layers": 64, "intermediate_size": 27_648,
+            "num_attention_heads": 40, "head_dim": 128, "vocab_size": 152_064}  # fmt: skip
+    engine = Engine(f"vllm:{weights(tmp_path / 'wide', wide)}")
+    cards(monkeypatch, "2x80")
+    (own,) = place_side_by_side([engine])
+    assert own is not None
+    assert (own.split, own.copies) == (2, 1)
+    cards(monkeypatch, "1x80")
+    assert place_side_by_side([engine]) == [Placement(("0",))], "with one at a time, but it starts"
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments"),
+    [
+        ({"quantization_config": {"bits": 4}}, None),
+        ({"num_local_experts": 8}, None),
+        ({}, {"quantization": "fp8"}),
+        ({}, {"cpu-offload-gb": 40}),
+    ],
+)
+def test_sizes_that_nothing_tells_are_not_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: dict[str, object],
+    arguments: dict[str, str | int | float | bool | None] | None,
+) -> None:
+    """Quantised weights and experts: as before over all cards that are named."""
+    cards(monkeypatch, "2x80")
+    ref = f"vllm:{weights(tmp_path / 'large', {**LLAMA_70B, **more})}"
+    (own,) = place_side_by_side([Engine(ref, Placement(("0", "1"), vllm=arguments))])
+    assert own is not None
+    assert own.split == 2
+    cards(monkeypatch, "1x80")
+    (own,) = place_side_by_side([Engine(ref, Placement(vllm=arguments))])
+    assert own == Placement(("0",), vllm=arguments)
+
+
 def test_what_does_not_fit_alone_is_refused_with_what_it_takes(
     engines: list[Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
