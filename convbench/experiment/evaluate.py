@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
 from convbench.judge.run import JudgeResult, judge_with, judges_of
+from convbench.models.refusals import Note
 from convbench.models.vllm import can_run
 from convbench.models.weights_path import folder_of, weights_fingerprint, without_latest
 from convbench.options.evaluate import EvalOptions
@@ -52,6 +53,8 @@ class EvalResult:
     """In a dry run: what the policy would be sent."""
     problem: ConvbenchError | None = None
     """In a dry run: the error that the evaluation itself would raise, or None."""
+    places: list[str] = field(default_factory=list)
+    """In a dry run: a line on where models that run here stand."""
 
 
 def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
@@ -116,26 +119,28 @@ def _preview_evaluation(
     )
     previews = [preview_unbuilt(judge, child.manifest, shown, calls) for judge in judges]
     judged = JudgeResult(child, previews=previews) if judges else None
-    return EvalResult(
-        child, parent, BuildSummary(), judged, shown, _what_stops(parent, child, judges, calls)
-    )
+    result = EvalResult(child, parent, BuildSummary(), judged, shown)
+    result.problem = _what_stops(parent, child, judges, calls, result.places.append)
+    return result
 
 
 def _what_stops(
-    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions
+    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions, note: Note
 ) -> ConvbenchError | None:
     """Return the error that would stop an evaluation, or None."""
     try:
-        _refuse_unready(parent, child, judges, replace(calls, remembers=False))
+        _refuse_unready(parent, child, judges, replace(calls, remembers=False), note)
     except ConvbenchError as error:
         return error
     return None
 
 
-def _refuse_unready(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
+def _refuse_unready(
+    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions, note: Note | None = None
+) -> None:
     """Raise ConvbenchError if calls are left and the policy or a judge could not be asked."""
     if not on_disk(child) or any(missing_jobs(child)):
-        check_cast(child, calls)
+        check_cast(child, calls, note)
         check_ready(judges, calls, parent)
 
 

@@ -11,6 +11,7 @@ from convbench import catalog
 from convbench.errors import ConvbenchError, PreflightError
 from convbench.experiment.adaptation_memory import check_adaptations
 from convbench.experiment.cells import PlannedStep, choose_steps, plan_steps
+from convbench.experiment.engine_fit import check_engines
 from convbench.experiment.estimate import (
     ResourceEstimate,
     check_disk,
@@ -195,6 +196,7 @@ def _make_plan(
     undone = [part for part in parts if not is_complete(part, root, record)]
     amounts = estimate_cells(undone, findings, options)
     check_adaptations(findings, options.calls)
+    check_engines(findings, undone, options)
     check_disk(findings, root, sum_estimates(list(amounts.values())))
     placements = {address: line for (address, _), line in findings.placements.items()}
     return ExperimentPlan(undone, amounts, findings.missing_lines, list(findings.notes), placements)

@@ -34,6 +34,7 @@ from convbench.learn.train import (
 from convbench.models.aliases import resolve
 from convbench.models.devices import list_devices
 from convbench.models.open import policy_or_default
+from convbench.models.side_by_side import ENGINES, Engine, cards_of_copy
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import parse_devices
 from convbench.rollout.calls import device_placement
@@ -194,8 +195,7 @@ def tasks_of(
         cell_names = [cell.name for cell in logs or (planned.step.cell,)]
         name = f"{number} {planned.step.address}"
         after = tuple(last[cell] for cell in cell_names if cell in last)
-        calls = with_teacher_devices(planned.step, planned.spec, options.calls)
-        step_options = _options_per_device(planned, replace(options, calls=calls))
+        step_options = options_per_device(planned, options, cards_of_step(plan, options))
         tasks.append(
             ScheduledTask(
                 name,
@@ -211,16 +211,29 @@ def tasks_of(
     return tasks, options_by_placement
 
 
-def _options_per_device(
-    planned: PlannedStep, options: ExperimentOptions
+def cards_of_step(plan: Sequence[PlannedStep], options: ExperimentOptions) -> int:
+    """Return on how many devices a step's vLLM may have copies: this machine's, divided by the
+    cells that run side by side; under one budget one step runs at a time."""
+    ledger = options.calls.ledger
+    cells = len({planned.step.cell.name for planned in plan})
+    is_alone = ledger is not None and ledger.has_limit
+    return len(list_devices()) // (1 if is_alone else max(1, cells))
+
+
+def options_per_device(
+    planned: PlannedStep, options: ExperimentOptions, cards: int
 ) -> list[ExperimentOptions]:
     """Return the step's options once for each group of devices it could run on, pinned to that
     group: as many devices as the step uses, so that other steps get the rest."""
+    calls = with_teacher_devices(planned.step, planned.spec, options.calls)
+    options = replace(options, calls=calls)
     devices, count = parse_devices(options.calls.devices), len(list_devices())
-    counts = _device_counts(planned, options)
-    offsets = {role: 1 if role == "teacher" and "policy" in counts else 0 for role in counts}
+    counts = _device_counts(planned, options, cards)
+    first_free = counts.get("policy", 0)
+    offsets = {role: first_free if role == "teacher" else 0 for role in counts}
     if count < max((offsets[role] + counts[role] for role in counts), default=0):
-        counts.pop("teacher", None)  # it shares the policy's device
+        teacher = counts.pop("teacher", 0)  # it shares the policy's devices
+        counts |= {"policy": max(counts["policy"], teacher)} if "policy" in counts else {}
     pools: dict[Role, tuple[int, ...]] = {}
     for role, used in counts.items():
         pool = devices.for_role(role)
@@ -240,34 +253,72 @@ def _options_per_device(
     return list(by_devices.values()) or [options]
 
 
-def _device_counts(planned: PlannedStep, options: ExperimentOptions) -> dict[Role, int]:
-    """Return how many devices each role uses in this step: one for a model that this machine runs,
-    one a process for a training. A role that is not there gets all of its devices: a vLLM that is
-    spread over those that the user names, a training that samples or judges first."""
+def _device_counts(planned: PlannedStep, options: ExperimentOptions, cards: int) -> dict[Role, int]:
+    """Return how many devices each role uses in this step: those of one copy of a model that this
+    machine runs, for vLLM with a copy on each of so many `cards`; one a process for a training. A
+    role that is not there gets all of its devices: a vLLM that is spread over those that the user
+    names, a training that samples or judges first."""
     step, devices = planned.step, parse_devices(options.calls.devices)
-    engine = _policy_reference(planned, options).partition(":")[0]
-    if step.kind == "eval" and not step.policy and engine != "vllm":
-        engine = "vllm" if "policy" in devices.vllm else "local"  # a checkpoint's
-    engines = {"policy": {engine} if step.kind in ("build", "eval") else set()}
-    if step.kind in ("build", "eval") and planned.spec.teacher is not None:
-        teacher = model_reference(planned.spec.teacher, options.specs.folders)
-        own = step.kind == "eval" or teacher != _policy_reference(planned, options)
-        if own and devices.policy is None and devices.teacher is None:
-            engines["teacher"] = {teacher.partition(":")[0]}
-    if step.kind in ("judge", "eval"):
-        engines["judge"] = {ref.partition(":")[0] for ref in _judge_models(planned, options)}
     counts: dict[Role, int] = {}
-    roles: tuple[Role, ...] = ("policy", "teacher", "judge")
-    for role in roles:
-        schemes = engines.get(role, set())
+    growing: list[Role] = []
+    for role, models in models_of_step(planned, options).items():
+        schemes = {ref.partition(":")[0] for ref in models}
         is_spread = "local" not in schemes and devices.for_role(role) is not None
-        if schemes & {"local", "vllm"} and not is_spread:
-            counts[role] = 1
+        if schemes & set(ENGINES) and not is_spread:
+            counts[role] = max(_cards_of_copy(ref, role, options) for ref in models)
+            growing += [role] if "local" not in schemes else []
+    side_by_side: tuple[tuple[Role, ...], ...] = (("policy", "teacher"), ("judge",))
+    for roles in side_by_side:
+        _spread_copies(counts, [role for role in growing if role in roles], roles, cards)
     if step.kind == "train":
         processes = _count_processes(planned, options)
         if processes == 1 or not _has_preparation(planned, options):
             counts["trainer"] = processes
     return counts
+
+
+def _spread_copies(
+    counts: dict[Role, int], growing: Sequence[Role], roles: Sequence[Role], cards: int
+) -> None:
+    """Give roles that run side by side one more copy each in turn, as long as they all have no more
+    than so many cards."""
+    each = {role: counts[role] for role in growing}
+    queue = list(growing)
+    while queue:
+        role = queue.pop(0)
+        if sum(counts.get(other, 0) for other in roles) + each[role] <= cards:
+            counts[role] += each[role]
+            queue.append(role)
+
+
+def models_of_step(planned: PlannedStep, options: ExperimentOptions) -> dict[Role, set[str]]:
+    """Return the models that a step calls, by role: a checkpoint by the model that it starts from,
+    with its engine. A teacher that is the policy, or has the policy's devices, is not listed."""
+    step, devices = planned.step, parse_devices(options.calls.devices)
+    models: dict[Role, set[str]] = {}
+    policy = _policy_reference(planned, options)
+    if step.kind in ("build", "eval"):
+        if step.kind == "eval" and not step.policy and not policy.startswith("vllm:"):
+            engine = "vllm" if "policy" in devices.vllm else "local"  # a checkpoint's
+            policy = f"{engine}:{policy.removeprefix('local:')}"
+        models["policy"] = {policy}
+    if step.kind in ("build", "eval") and planned.spec.teacher is not None:
+        teacher = model_reference(planned.spec.teacher, options.specs.folders)
+        own = step.kind == "eval" or teacher != policy
+        if own and devices.policy is None and devices.teacher is None:
+            models["teacher"] = {teacher}
+    if step.kind in ("judge", "eval"):
+        models["judge"] = set(_judge_models(planned, options))
+    return models
+
+
+def _cards_of_copy(ref: str, role: Role, options: ExperimentOptions) -> int:
+    """Return how many cards a copy of a model takes; 1 if they do not hold it, which is reported
+    before."""
+    try:
+        return cards_of_copy(Engine(ref, device_placement(options.calls, role)))
+    except ConvbenchError:
+        return 1
 
 
 def _count_processes(planned: PlannedStep, options: ExperimentOptions) -> int:

@@ -102,6 +102,18 @@ class Placement:
     """Share of their memory; None: all of it."""
     vllm: Mapping[str, Flag] | None = field(default=None, hash=False)
     """Arguments of its vLLM server; None: none are set."""
+    cards_each: int | None = None
+    """Devices that each copy in its vLLM server is split over; None: one copy over all."""
+
+    @property
+    def split(self) -> int:
+        """Devices that each copy in a vLLM server is split over (tensor parallel)."""
+        return self.cards_each or len(self.names or ()) or 1
+
+    @property
+    def copies(self) -> int:
+        """Copies in a vLLM server (data parallel)."""
+        return max(1, len(self.names or ()) // self.split)
 
     def extra_environment(self) -> dict[str, str]:
         """Return `{"CUDA_VISIBLE_DEVICES": "0,1"}` for these devices, empty text for the CPU.

@@ -27,6 +27,8 @@ class Model(Protocol):
     """True if the dollars of a call are known (0 for a local model)."""
     concurrency: int | None = None
     """Best number of concurrent calls; None leaves it to the user."""
+    copies: int = 1
+    """Copies of it that share the calls; each takes as many at once as one alone."""
     caches: int | None = None
     """Fewest tokens of a repeated prompt prefix that cost less; None if none do, or unknown."""
     patient: bool = False

@@ -69,6 +69,7 @@ class VLLMModel(Model):
         self._context, self._media = context, media
         self._parameters = parameters or Parameters(ref)
         self._parameters.token_ids = True
+        self.copies = placement.copies
         self.log = (log_dir or Path.cwd()) / f"vllm-{self.name.strip('/').replace('/', '-')}.log"
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -135,10 +136,13 @@ class VLLMModel(Model):
         else:
             command += ["--served-model-name", self.name]
         command += ["--model", model]
+        typed = shlex.split(os.environ.get(ARGUMENTS, ""))
+        placed = placed_arguments(self.placement, any("parallel" in word for word in typed))
         if self._context is not None:
             command += ["--max-model-len", str(self._context)]
-        command += shlex.split(os.environ.get(ARGUMENTS, ""))
-        return command + placed_arguments(self.placement)
+        elif self.placement.names and not any("max-model-len" in w for w in (*typed, *placed)):
+            command += ["--max-model-len", "auto"]  # the model's own, or as much as there is room
+        return command + typed + placed
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
@@ -229,16 +233,20 @@ def can_run(python: str | Path | None = None) -> bool:
     return named or Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()
 
 
-def placed_arguments(placement: Placement) -> list[str]:
+def placed_arguments(placement: Placement, is_parallel: bool = False) -> list[str]:
     """Return a server's arguments for its placement; empty if it sets nothing.
 
-    They are the tensor parallelism over more than one device, the share of their memory, and the
-    user's own arguments without `port` and those that are None or False. Raise FatalModelError for
-    one that is malformed or that convbench sets itself.
+    They are the devices that each copy is split over and the copies, unless the user sets these
+    (elsewhere if `is_parallel`); the share of their memory; and the user's own arguments without
+    `port` and those that are None or False. Raise FatalModelError for one that is malformed or that
+    convbench sets itself.
     """
+    own = {name.replace("_", "-") for name in placement.vllm or {}}
     arguments: list[str] = []
-    if placement.names is not None and len(placement.names) > 1:
-        arguments += ["--tensor-parallel-size", str(len(placement.names))]
+    counts = {"tensor-parallel-size": placement.split, "data-parallel-size": placement.copies}
+    for flag, count in counts.items() if not is_parallel else ():
+        if count > 1 and flag not in own:
+            arguments += [f"--{flag}", str(count)]
     if placement.share is not None:
         arguments += ["--gpu-memory-utilization", f"{placement.share:g}"]
     for name, value in (placement.vllm or {}).items():

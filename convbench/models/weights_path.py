@@ -322,10 +322,28 @@ def shape_of(model: str) -> ModelShape | None:
     Return None if its config.json is unavailable or lacks width, layers, vocabulary or heads. The
     result is kept for the process.
     """
+    return _read_shape(_read_config(model))
+
+
+@lru_cache
+def has_dense_weights(model: str) -> bool:
+    """Return True unless a model's config.json tells of experts or of quantised weights, whose
+    number or size `shape_of` does not tell."""
+    config = _read_config(model)
+    return not any(
+        "quantization" in key or "expert" in key for key, value in config.items() if value
+    )
+
+
+def _read_config(model: str) -> dict[str, Any]:
+    """Return a model's config.json, of several parts that of the text with a quantisation of all;
+    empty without one."""
     file = find_file(resolve_reference(model) or model, "config.json")
     config = read_object(Path(file)) if file else {}
     inner = config.get("text_config")
-    return _read_shape(inner if isinstance(inner, dict) else config)
+    if not isinstance(inner, dict):
+        return config
+    return {**inner, "quantization_config": config.get("quantization_config")}
 
 
 def _read_shape(config: dict[str, Any]) -> ModelShape | None:

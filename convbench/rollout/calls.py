@@ -41,7 +41,7 @@ from convbench.models.side_by_side import (
 from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.redact import strip_address
-from convbench.schema import ModelConfig, canonical_json
+from convbench.schema import ModelConfig, RunManifest, canonical_json
 from convbench.schema.run import Role
 from convbench.store import Run
 from convbench.store.shards import is_superseded
@@ -52,6 +52,9 @@ DEFAULT_CALLS = 32
 """Calls in flight if the user sets no number."""
 CONVERSATIONS_PER_CALL = 1.5
 """Conversations in progress for each call that may be in flight."""
+
+PROMPT_TOKENS = 2_048
+"""Assumed tokens of a conversation's prompts beside its replies."""
 
 SCRIPT = "script"
 """Stands for a model if all of a speaker's steps are scripted."""
@@ -100,9 +103,9 @@ def max_calls(options: CallOptions, models: Iterable[Model]) -> int:
     """Return the most calls to have in flight: the user's number, else the largest of the models'
     own.
 
-    A model that sets none counts as 32, and so does the lack of a model.
+    A model that sets none counts as 32 for each of its copies, and so does the lack of a model.
     """
-    own = [model.concurrency or DEFAULT_CALLS for model in models]
+    own = [model.concurrency or DEFAULT_CALLS * model.copies for model in models]
     return options.concurrency or max(own, default=DEFAULT_CALLS)
 
 
@@ -231,21 +234,23 @@ def cast_placements(
     run: Run, options: CallOptions, note: Note | None = None
 ) -> dict[str, Placement | None]:
     """Return the placement of each speaker of a run's cast; those that this machine runs at the
-    same time with different weights stand side by side, of which `note` gets a line."""
+    same time with different weights stand side by side, of which `note` gets a line, as of several
+    copies. Raise FatalModelError if one does not fit its cards."""
     placements: dict[str, Placement | None] = {}
     engines: dict[str, Engine] = {}
     for name, member in run.manifest.cast.items():
         role: Role = "policy" if name == run.manifest.protocol.policy else "teacher"
         placements[name] = device_placement(options, role)
-        is_engine = member.model.partition(":")[0] in ENGINES
-        if is_engine and _member_address(run, member, options) is None:
-            engines.setdefault(member.model, Engine(member.model, placements[name]))
+        if _is_engine(member.model, _member_address(run, member, options)):
+            tokens = most_tokens(run.manifest)
+            engines.setdefault(member.model, Engine(member.model, placements[name], tokens))
     together = list(engines.values())
     side_by_side = place_side_by_side(together)
     if side_by_side == [engine.placement for engine in together]:
         return placements
-    if note is not None:
-        note(describe_side_by_side(together, side_by_side))
+    line = describe_side_by_side(together, side_by_side)
+    if note is not None and line is not None:
+        note(line)
     by_model = dict(zip(engines, side_by_side, strict=True))
     return {
         name: by_model.get(member.model, placements[name])
@@ -253,9 +258,23 @@ def cast_placements(
     }
 
 
-def check_cast(run: Run, options: CallOptions) -> bool:
-    """Check that every model of the cast can be called, before the run is written or money is
-    spent.
+def most_tokens(manifest: RunManifest) -> int:
+    """Return the most tokens of a conversation: assumed prompts, and in each turn a reply of every
+    model at full length."""
+    callers = [name for name, member in manifest.cast.items() if member.model != SCRIPT]
+    replies = sum(most_reply_tokens(manifest, name) for name in callers)
+    return PROMPT_TOKENS + max(1, manifest.turns) * replies
+
+
+def most_reply_tokens(manifest: RunManifest, speaker: str) -> int:
+    """Return the limit of a speaker's replies in tokens."""
+    settings = manifest.protocol.speakers.get(speaker)
+    return (settings and settings.max_tokens) or manifest.cast[speaker].sampling.max_tokens
+
+
+def check_cast(run: Run, options: CallOptions, note: Note | None = None) -> bool:
+    """Check that every model of the cast can be called, and that those that this machine runs fit
+    it, before the run is written or money is spent; `note` gets a line on where they stand.
 
     Return whether at least one of them can be called in batches. `run` need not be on disk yet.
     Raise ModelError, MissingDependency, BudgetError (there is a budget and a price is unknown) or
@@ -263,7 +282,7 @@ def check_cast(run: Run, options: CallOptions) -> bool:
     """
 
     async def check_models() -> bool:
-        async with open_cast(run, options) as cast:
+        async with open_cast(run, options, note) as cast:
             for model in cast.values():
                 check_affordable(model, options)
             return any(model.batches is not None for model in cast.values())
@@ -304,6 +323,27 @@ def device_placement(options: CallOptions, role: Role) -> Placement | None:
     return placement_of(devices, "policy") if own is None and role == "teacher" else own
 
 
+def describe_alone(ref: str, api_base: str | None, options: CallOptions, role: Role) -> str | None:
+    """Return one line on where a model stands that runs here beside no other, if it is on several
+    cards. Raise FatalModelError if it does not fit them."""
+    if not _is_engine(ref, api_base):
+        return None
+    return describe_side_by_side([Engine(ref)], [place_alone(ref, api_base, options, role)])
+
+
+def place_alone(
+    ref: str, api_base: str | None, options: CallOptions, role: Role
+) -> Placement | None:
+    """Return the placement of a model that runs here beside no other, on the devices of a role.
+    Raise FatalModelError if it does not fit them."""
+    own = device_placement(options, role)
+    return place_side_by_side([Engine(ref, own)])[0] if _is_engine(ref, api_base) else own
+
+
+def _is_engine(ref: str, api_base: str | None) -> bool:
+    return api_base is None and ref.partition(":")[0] in ENGINES
+
+
 def open_for(
     run: Run,
     ref: str,
@@ -327,7 +367,7 @@ def open_for(
     check_consent(run, ref, base, options)
     if member is not None:
         _refuse_body(run, member, base, options)
-    placed_at = placement if role is None else device_placement(options, role)
+    placed_at = placement if role is None else place_alone(ref, base, options, role)
     opener = partial(
         open_model,
         ref,

@@ -16,7 +16,7 @@ from convbench.errors import RunError
 from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.model import Model
 from convbench.models.open import batch_price_of, has_batches, price_of
-from convbench.rollout.calls import SCRIPT
+from convbench.rollout.calls import SCRIPT, most_reply_tokens
 from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play_conversation
 from convbench.rollout.tool_turn import tools_of
@@ -91,7 +91,7 @@ def preview_build(
         )
     calls, played = _play_preview(manifest, first)
     count = sum(manifest.samples_of(example.split) for example in chain([first], in_split))
-    limit = {name: _reply_limit(manifest, name) for name in manifest.cast}
+    limit = {name: most_reply_tokens(manifest, name) for name in manifest.cast}
     prompt, completion, usd = 0, 0, 0.0
     unpriced: set[str] = set()
     named = True
@@ -195,11 +195,6 @@ def without_forms(protocol: ProtocolSpec) -> ProtocolSpec:
         for item in protocol.steps
     ]
     return protocol.model_copy(update={"steps": tuple(steps)})
-
-
-def _reply_limit(manifest: RunManifest, speaker: str) -> int:
-    fixed = manifest.protocol.speakers[speaker].max_tokens
-    return fixed or manifest.cast[speaker].sampling.max_tokens
 
 
 def call_price(

@@ -30,6 +30,7 @@ from convbench.models.prices import is_provider
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
 from convbench.options.spread import first_address, shard_index, with_pace
+from convbench.rollout.calls import describe_alone
 from convbench.store import Run, find_run
 from convbench.store.shards import ShardTask, is_sharded, read_plan
 from convbench.usage_estimate import add_tokens
@@ -149,12 +150,18 @@ def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> Judg
         with_calls = [
             item for item, shown in zip(judges, previews, strict=True) if shown.estimate.calls
         ]
+        problem = find_problem(with_calls, calls, run)
+        places = [
+            describe_alone(item.model, item.spec.api_base, calls, "judge")
+            for item in (with_calls if problem is None else ())
+            if item.model is not None
+        ]
         return JudgeResult(
             run,
             previews=previews,
             forecast=foreseen,
-            problem=find_problem(with_calls, calls, run),
-            warnings=unquoted_warnings(judges),
+            problem=problem,
+            warnings=[*unquoted_warnings(judges), *filter(None, places)],
         )
     result = judge_with(run, judges, calls, runner.judge_shards if runner else score_here)
     if options.controls and all(

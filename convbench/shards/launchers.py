@@ -22,6 +22,7 @@ from typing import Any
 from convbench.errors import MissingDependency, RunError, UsageError
 from convbench.guard import die_with_parent, guard_command
 from convbench.install import with_extra
+from convbench.models.devices import VISIBLE, list_devices
 from convbench.regular import open_to_append
 from convbench.shards.job import Launcher, ShardJob
 from convbench.shards.scripts import KubernetesLauncher, SlurmLauncher
@@ -61,6 +62,7 @@ class LocalProcesses:
         self.notes: list[str] = []
         self._job, self._waiting, self._bad = job, list(job.indices), 0
         self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._slots: dict[int, int] = {}
         try:
             job.logs_folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -76,10 +78,12 @@ class LocalProcesses:
         """
         for index, process in list(self._running.items()):
             if (code := process.poll()) is not None:
-                del self._running[index]
+                del self._running[index], self._slots[index]
                 self._bad += code != 0
         while self._waiting and len(self._running) < self._job.at_once:
             index = self._waiting.pop(0)
+            used = self._slots.values()
+            self._slots[index] = next(n for n in range(self._job.at_once) if n not in used)
             self._running[index] = self._start_process(index)
         if self._bad:
             self.notes = [f"{self._bad} processes ended with an error; see {self._job.logs_folder}"]
@@ -106,12 +110,23 @@ class LocalProcesses:
         with open_to_append(self._job.logs_folder / f"{index:05}.log") as file:
             return subprocess.Popen(  # noqa: S603 - our own command
                 [sys.executable, "-m", "convbench", *self._job.shard_command(index)],
+                env={**os.environ, **_cards_of_slot(self._job, self._slots[index])},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
+
+
+def _cards_of_slot(job: ShardJob, slot: int) -> dict[str, str]:
+    """Return the environment that gives a process its part of this machine's cards; empty without
+    any, and where the user names devices."""
+    cards = [device.name for device in list_devices()]
+    if not cards or any(word.startswith("--devices") for word in job.words):
+        return {}
+    parts = min(job.at_once, len(cards))
+    return {VISIBLE: ",".join(cards[slot % parts :: parts])}
 
 
 class RayLauncher:

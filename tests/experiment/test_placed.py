@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,20 @@ import yaml
 
 from convbench.errors import PreflightError
 from convbench.experiment.cells import plan_steps
-from convbench.experiment.experiment import load_specs, run_experiment
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiment.experiment import load_specs
 from convbench.experiment.scheduler import tasks_of
+from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions, SpecOptions
-from tests.bench.bench import ROOT
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions
+from convbench.shards.judge import judge_run
 from tests.experiment.ran import ran
-from tests.learn.shapes import QWEN_7B, write_model
+from tests.learn.shapes import write_model
+from tests.learn.tiny import judged_run
+from tests.models.test_vllm import python
+
+__all__ = ["python"]
 
 
 @pytest.fixture
@@ -137,34 +143,85 @@ def test_an_adaptation_that_no_card_holds_is_refused(
     assert bool(plan.missing) == ("at most" not in line)
 
 
-@pytest.mark.parametrize(("cards", "host"), [("1x80", 256), ("8x80", 1000)])
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [("paper", "llama"), ("sweet-backend", "llama"), ("sweet-frontend", "llama"),
-     ("seal", "qwen"), ("seal-pretraining", "qwen")],
-)  # fmt: skip
-def test_the_papers_experiments_fit(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str, cards: str, host: int
+def clarifying(folder: Path, model: str, teacher: str) -> dict[str, object]:
+    """A policy and another teacher, both of the 8B shape, and the evaluation of a checkpoint."""
+    return {
+        **spec(folder, "swift"),
+        "tasks": ["pocket-clarify"],
+        "protocols": ["clarifying"],
+        "model": model,
+        "teacher": teacher,
+        "recipe_sets": {"all": {"lora.r": 16}},
+    }
+
+
+@pytest.mark.usefixtures("python")
+@pytest.mark.parametrize("engine", ["local", "vllm"])
+def test_engines_that_run_at_once_are_placed_before_anything_is_paid(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    """Each fits one machine of eight cards, and all but SWEET's one card; the page on what fits has
-    the same figures."""
-    simulate(monkeypatch, cards, host)
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    write_model(folder / "qwen", {**QWEN_7B, "max_position_embeddings": 131_072})
-    specs = SpecOptions(sets=(f"model=vllm:{folder / model}",))
-    options = ExperimentOptions(
-        name, folder / "r", specs=specs, calls=CallOptions(quiet=True), dry_run=True
-    )
-    plan = run_experiment(options).plan
-    unfit = [
-        line for line in plan.missing if "fits" in line or "GB" in line or "has devices" in line
-    ]
-    assert bool(unfit) == (name.startswith("sweet") and cards == "1x80"), plan.missing
-    page = (ROOT / "docs" / "howto" / "scale.md").read_text()
-    for line in () if unfit else plan.placements.values():
-        where, size = line.split(": ")
-        card, memory = re.findall(r"([\d.,]+) GB", size)
-        assert any(
-            all(f" {part} " in row for part in (name, cards, card, memory)) and where in row
-            for row in page.splitlines()
-        ), line
+    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(folder / "python"))
+    write_model(folder / "teacher")
+    policy, teacher = f"{engine}:{folder / 'llama'}", f"vllm:{folder / 'teacher'}"
+    settings = clarifying(folder, policy, teacher)
+
+    def planned(cards: str) -> tuple[list[str], list[str]]:
+        simulate(monkeypatch, cards, 1000)
+        plan = ran(folder, settings, dry_run=True).plan
+        return plan.missing, [note for note in plan.notes if "at once on this machine" in note]
+
+    shares = ("43%", "46%") if engine == "local" else ("45%", "45%")
+    assert planned("1x80") == ([], [
+        f"at once on this machine: {policy} on card 0 ({shares[0]} of it); {teacher} on card 0 "
+        f"({shares[1]} of it) (--devices sets other places)"
+    ])  # fmt: skip
+    missing, _ = planned("1x40")
+    (line,) = [line for line in missing if "run at once" in line]
+    cell = "pocket-clarify-clarifying-thinking-seed0"
+    assert line.startswith(f"{cell}, {cell}/eval/swift: ")
+    assert "has no room for them (40 GB, of which they take" in line
+    with pytest.raises(PreflightError):
+        ran(folder, settings)
+    assert not (folder / "r").exists()
+    missing, (line,) = planned("8x80")
+    assert missing == []
+    if engine == "vllm":
+        assert f"{policy} on cards 0, 1, 2, 3 (4 copies); {teacher} on cards 4, 5, 6, 7" in line
+    else:
+        assert f"{policy} on card 0; {teacher} on cards 1, 2, 3, 4, 5, 6, 7 (7 copies)" in line
+
+
+@pytest.mark.usefixtures("python")
+def test_a_judge_that_no_card_holds_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(folder / "python"))
+    judged = {
+        **spec(folder),
+        "model": "local:pocket",
+        "judges": [f"rubric@vllm:{folder / 'llama'}"],
+    }
+    simulate(monkeypatch, "1x80", 256)
+    assert ran(folder, judged, dry_run=True).plan.missing == []
+    simulate(monkeypatch, "1x16", 256)
+    (line,) = ran(folder, judged, dry_run=True).plan.missing
+    assert "does not fit 1 x 16 GB: it takes 21.1 GB" in line
+
+
+@pytest.mark.usefixtures("python")
+@pytest.mark.parametrize(("cards", "said"), [("8x80", "(8 copies)"), ("1x16", "does not fit")])
+def test_dry_runs_of_evaluations_and_judges_say_where_their_engine_stands(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cards: str, said: str
+) -> None:
+    run = judged_run(folder / "run")
+    simulate(monkeypatch, cards, 256)
+    model, calls = f"vllm:{folder / 'llama'}", CallOptions(vllm_python=folder / "python")
+    options = EvalOptions(model, (run.path,), dry_run=True, calls=calls)
+    evaluated = evaluate_policy(options)
+    (line,) = evaluated.places or [str(evaluated.problem)]
+    assert said in line
+    judges = (f"rubric@{model}",)
+    judged = judge_run(JudgeOptions(judges, run.path, dry_run=True, calls=calls))
+    (line,) = judged.warnings or [str(judged.problem)]
+    assert said in line
+    assert (judged.problem is None) == (evaluated.problem is None) == (cards == "8x80")

@@ -164,19 +164,21 @@ def test_cells_share_two_devices_and_take_turns_on_one(asked: Any) -> None:
 
 
 def test_a_step_gets_as_many_devices_as_it_uses(asked: Any) -> None:
-    """Eight cards: a build by vLLM takes one, a training of two processes two, and others run."""
+    """Eight cards, two cells: a build by vLLM takes four, a copy on each, and a training of two
+    processes two."""
     sets = {"all": {**TWO["recipe_sets"]["all"], "launch": "zero2"}}
     parts, made, ways = asked("8x80", model="vllm:pocket", recipe_sets=sets)
     by_kind: dict[str, list[int]] = {}
     for number, part in enumerate(parts):
         by_kind.setdefault(part.step.kind, []).append(number)
     builds, trains = by_kind["build"], by_kind["train"]
-    assert made[builds[0]].placements == [{f"device {n}": 1.0} for n in range(8)]
-    assert ways[builds[0]][7] == ("policy=[7]",)
+    halves = [range(4), range(4, 8)]
+    assert made[builds[0]].placements == [{f"device {n}": 1.0 for n in half} for half in halves]
+    assert ways[builds[0]][1] == ("policy=[4, 5, 6, 7]",)
     assert [way[0] for way in ways[trains[0]]] == [
         "trainer=[0, 1]", "trainer=[2, 3]", "trainer=[4, 5]", "trainer=[6, 7]",
     ]  # fmt: skip
-    assert ways[by_kind["eval"][0]][3] == ("policy=[3]",)
+    assert ways[by_kind["eval"][0]][0] == ("policy=[0, 1, 2, 3]",)
     run_tasks(made, Watch(made, together=builds))
     run_tasks(made, Watch(made, together=trains))
 
@@ -184,6 +186,10 @@ def test_a_step_gets_as_many_devices_as_it_uses(asked: Any) -> None:
                           recipe_sets=sets)  # fmt: skip
     assert made[builds[0]].placements == [{"device 0": 1.0, "device 1": 1.0}], "spread over both"
     assert [way[-1] for way in ways[trains[0]]] == ["trainer=[4, 5]", "trainer=[6, 7]"]
+    _, made, ways = asked("8x80", model="vllm:pocket", recipe_sets=sets, modes=["thinking"])
+    assert ways[0] == [("policy=[0, 1, 2, 3, 4, 5, 6, 7]",)], "one cell has all"
+    _, made, ways = asked("8x80", model="local:pocket", modes=["thinking"])
+    assert ways[0][7] == ("policy=[7]",), "the local engine is on one"
     _, made, ways = asked("1x80", model="vllm:pocket", recipe_sets=sets)
     assert ways[trains[0]] == [("trainer=[0]",)], "one process where there is one card"
 
@@ -192,13 +198,15 @@ def test_a_teacher_gets_a_device_beside_the_policys(asked: Any) -> None:
     more = {"tasks": ["pocket-clarify"], "protocols": ["clarifying"], "modes": ["thinking"],
             "model": "vllm:pocket", "teacher": "vllm:org/other"}  # fmt: skip
     _, made, ways = asked("4x80", **more)
+    assert ways[0] == [("policy=[0, 1]", "teacher=[2, 3]")], "one cell has all, two copies of each"
+    _, made, ways = asked("4x80", **more, seeds=[0, 1])
     assert ways[0] == [("policy=[0]", "teacher=[1]"), ("policy=[2]", "teacher=[3]")]
     assert made[0].placements[1] == {"device 2": 1.0, "device 3": 1.0}
     _, made, ways = asked("1x80", **more)
     assert ways[0] == [("policy=[0]",)], "both share the only one"
     assert made[0].placements == [{"device 0": 1.0}]
     _, made, ways = asked("4x80", **{**more, "teacher": "vllm:pocket"})
-    assert ways[0][3] == ("policy=[3]",), "one server answers for both"
+    assert ways[0] == [("policy=[0, 1, 2, 3]",)], "one server answers for both"
 
 
 def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(

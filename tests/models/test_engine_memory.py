@@ -44,7 +44,10 @@ def test_a_copy_on_each_card_and_split_where_one_card_does_not_hold_it() -> None
 def test_a_teacher_and_a_checkpoint_share_a_card() -> None:
     teacher, checkpoint = engine_memory(LLAMA_8B, 4096, 32), engine_memory(LLAMA_8B, 8192, 32)
     shares = shares_of_card([teacher, checkpoint], 80e9)
-    assert shares == (pytest.approx(USABLE / 2), pytest.approx(USABLE / 2))
+    assert shares is not None
+    assert sum(shares) == pytest.approx(USABLE)
+    longer = checkpoint.least_cache - teacher.least_cache
+    assert (shares[1] - shares[0]) * 80e9 == pytest.approx(longer), "the rest in equal parts"
     for share, engine in zip(shares, (teacher, checkpoint), strict=True):
         assert share * 80e9 >= engine.weights + engine.least_cache + engine.overhead
     assert shares_of_card([teacher, checkpoint], 40e9) is None
@@ -52,4 +55,16 @@ def test_a_teacher_and_a_checkpoint_share_a_card() -> None:
     beside = shares_of_card([teacher, small], 80e9)
     assert beside is not None
     assert sum(beside) == pytest.approx(USABLE)
-    assert (beside[0] - beside[1]) * 80e9 == pytest.approx(teacher.weights - small.weights)
+    assert (beside[0] - beside[1]) * 80e9 == pytest.approx(teacher.least_bytes - small.least_bytes)
+
+
+def test_a_share_that_is_set_stays_and_the_others_have_what_it_leaves() -> None:
+    engine = engine_memory(LLAMA_8B, 8192)
+    assert engine.least_bytes == pytest.approx(21.1e9, rel=0.01)
+    assert shares_of_card([engine, engine], 80e9, (0.3, None)) == (0.3, pytest.approx(0.6))
+    assert shares_of_card([engine, engine], 80e9, (0.25, None)) is None, "20 GB hold none"
+    assert shares_of_card([engine, engine], 80e9, (0.7, None)) is None, "16 GB are left"
+    assert shares_of_card([engine, engine], 80e9, (0.3, 0.5)) == (0.3, 0.5)
+    both = sum(shares_of_card([engine, engine], 48e9) or ())
+    assert both == pytest.approx(USABLE), "43.2 GB hold 42.3"
+    assert shares_of_card([engine, engine], 46e9) is None

@@ -14,7 +14,12 @@ import pytest
 
 from convbench.errors import FatalModelError
 from convbench.models import open_model, policy_or_default
+from convbench.models.devices import Placement
 from convbench.models.vllm import VLLMModel
+from convbench.options.build import BuildOptions
+from convbench.options.shared import CallOptions
+from convbench.rollout.build import build_or_resume
+from convbench.rollout.calls import max_calls
 from convbench.schema import Completion, Sampling
 from tests.support.processes import gone
 
@@ -50,6 +55,29 @@ def test_it_answers_and_is_stopped(python: Path, tmp_path: Path) -> None:
     assert (reply.cost_usd, reply.model) == (0.0, "org/name")
     assert gone(pid)
     assert "starting org/name" in (tmp_path / "run" / "vllm-org-name.log").read_text()
+
+
+def test_a_build_uses_all_cards_with_a_copy_on_each(
+    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "8x80")
+    calls = CallOptions(vllm_python=python, quiet=True)
+    options = BuildOptions("demo", model="vllm:pocket", tasks=4, run=tmp_path / "run", calls=calls)
+    done = build_or_resume(options)
+    assert done.built is not None
+    assert (done.built.complete, done.built.failed) == (12, 0)
+    log = (tmp_path / "run" / "vllm-pocket.log").read_text()
+    assert "devices 0,1,2,3,4,5,6,7\nengines 8 of 1\n" in log, "one server, eight copies"
+    assert len((tmp_path / "pid").read_text().split()) == 1
+    model = VLLMModel("vllm:m", python=python, placement=Placement(tuple("0123"), cards_each=2))
+    assert max_calls(calls, [model]) == 64, "as many for each copy as for one alone"
+    line = model.command_line(1)
+    assert line[-4:] == ["--tensor-parallel-size", "2", "--data-parallel-size", "2"]
+    assert line[line.index("--max-model-len") + 1] == "auto"
+    monkeypatch.setenv("CONVBENCH_VLLM_ARGS", "--tensor-parallel-size=4 --max-model-len 512")
+    assert model.command_line(1)[-3:] == ["--tensor-parallel-size=4", "--max-model-len", "512"]
+    assert "auto" not in model.command_line(1)
 
 
 def test_an_engine_s_own_error_is_told_before_what_follows_from_it(

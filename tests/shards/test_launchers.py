@@ -54,6 +54,39 @@ def test_a_shard_is_named_by_its_index_and_their_number() -> None:
             shard_index(wrong)
 
 
+def test_processes_here_have_each_their_part_of_the_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "4x80")
+    envs: list[str | None] = []
+
+    class Begun:
+        """A process that ended well."""
+
+        def __init__(self, *_: object, env: dict[str, str], **__: object) -> None:
+            envs.append(env.get("CUDA_VISIBLE_DEVICES"))
+
+        def poll(self) -> int | None:
+            return 0 if len(envs) > 2 else None
+
+    monkeypatch.setattr("convbench.shards.launchers.subprocess.Popen", Begun)
+
+    def visible(**more: object) -> list[str | None]:
+        envs.clear()
+        started = LAUNCHERS["local"].start_shards(job(tmp_path, **more))
+        while started.poll_shards():
+            pass
+        return list(envs)
+
+    assert visible() == ["0,3", "1", "2", "0,3"], "the fourth has those of one that ended"
+    assert visible(at_once=4) == ["0", "1", "2", "3"]
+    assert visible(indices=tuple(range(6)), at_once=6) == ["0", "1", "2", "3", "0", "1"]
+    assert visible(words=(*WORDS, "--devices=policy=0")) == [None] * 4, "as the user says"
+    monkeypatch.delenv("CONVBENCH_SIMULATED_DEVICES")
+    assert visible() == [None] * 4
+
+
 def test_the_words_of_a_shard_are_what_a_user_would_type() -> None:
     options = BuildOptions(
         run=Path("runs/a b"), spread=ShardOptions(rate=2.5),
