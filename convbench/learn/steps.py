@@ -1,14 +1,14 @@
-"""Count the optimiser steps of a training before it starts, and the longest row of one."""
+"""Count the optimiser steps of a training before it starts, and its rows before there is a log."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convbench.errors import TrainError
 from convbench.models.weights_path import max_positions, resolve_reference
-from convbench.schema.recipe import Fit, Recipe
+from convbench.schema.recipe import Fit, Recipe, TieRule
 
 
 def row_limit(recipe: Recipe) -> int | None:
@@ -53,6 +53,38 @@ def batch_notes(stated: int | None, fit: Fit, processes: int) -> Iterator[str]:
         f"the nearest number, {fit.batch} ({fit.batch_size} x {fit.accumulation} x {processes}); "
         f"exact with {' or '.join(exact[-2:])}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LogSize:
+    """Most that a log may hold which does not exist yet.
+
+    A trainer's script may count from it, in functions of a recipe and the log, its `most_rows`
+    (without it every conversation's) and its `candidates_per_reply`, which it samples first.
+    """
+
+    samples: Sequence[int]
+    """Train conversations of each question."""
+    replies: int
+    """Replies of the policy in a conversation."""
+
+    @property
+    def conversation_count(self) -> int:
+        """Return the number of train conversations."""
+        return sum(self.samples)
+
+    def count_contrasts(self, ties: TieRule) -> int:
+        """Return the most pairs of a best and a worst conversation of a question: one, or with
+        `all` each of the best with each of the worst."""
+        return sum(n * n // 4 if ties == "all" else n > 1 for n in self.samples)
+
+    def count_rows(self, recipe: Recipe) -> int:
+        """Return the number of rows of the recipe's unit; with its `data.rows` at most so many, and
+        those of the last question, which is complete."""
+        per_conversation = self.replies if recipe.data.unit == "turn" else 1
+        rows = self.conversation_count * per_conversation
+        last = max(self.samples, default=0) * per_conversation
+        return rows if recipe.data.rows is None else min(rows, recipe.data.rows + last)
 
 
 @dataclass(frozen=True, slots=True)
