@@ -10,10 +10,17 @@ from convbench.catalog import load_spec
 from convbench.learn import pairs
 from convbench.learn.job import Job, PairData, script
 from convbench.learn.pairs import Pairs
+from convbench.learn.steps import LogSize
 from convbench.schema import ProtocolSpec
+from convbench.schema.recipe import Recipe
 
 STEP, SEQUENCES = "preference", 2
 """What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
+
+
+def most_rows(recipe: Recipe, log: LogSize) -> int:
+    """Return the most pairs, of a best and a worst conversation each."""
+    return log.count_contrasts(recipe.pairing.ties)
 
 
 def data(job: Job) -> Pairs:

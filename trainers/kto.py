@@ -7,10 +7,13 @@ divergence from the base (equations (7) and (8)). TRL's loss on our own token id
     python trainers/kto.py --recipe FILE          under any launcher
 """
 
+from collections.abc import Sequence
+
 from convbench.errors import TrainError
 from convbench.learn import weights
 from convbench.learn.job import Job, WeightedData, script
 from convbench.learn.weights import Weighted
+from convbench.schema.recipe import Fit
 
 OWN_LOSS = True
 """It uses no field of `loss`."""
@@ -18,6 +21,13 @@ STEP = "preference"
 """What a step computes (`learn/placement.py`)."""
 ROWS_STAY = True
 """It estimates the divergence within the rows at once, whose number must stay."""
+
+
+def count_trained(weights: Sequence[float], fit: Fit) -> int:
+    """Return how many rows of these weights it trains on: those of weight 0 are left out, and so is
+    one that would be alone in the last batch."""
+    count = sum(weight != 0 for weight in weights)
+    return count - 1 if count > 1 and count % fit.batch_size == 1 else count
 
 
 def data(job: Job) -> Weighted:

@@ -11,9 +11,19 @@ from convbench.learn import pairs
 from convbench.learn.job import Job, PairData, Preparation, TrainContext, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select_branches
+from convbench.learn.steps import LogSize
+from convbench.schema.recipe import Recipe
 
 STEP, SEQUENCES = "preference", 2
 """What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
+
+
+def most_rows(recipe: Recipe, log: LogSize) -> int:
+    """Return the most pairs: of each reply of the best and worst, or of each branch."""
+    pairing = recipe.pairing
+    if pairing.source == "logged":
+        return log.replies * log.count_contrasts(pairing.ties)
+    return log.replies * log.conversation_count * pairing.per_turn
 
 
 def prepare(job: Job, context: TrainContext) -> Preparation | None:

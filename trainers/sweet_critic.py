@@ -8,12 +8,23 @@ Equations (2) and (3) of Zhou et al. (2025). With nothing hidden and token sums 
 
 from convbench.learn.job import Job, script
 from convbench.learn.select import select
+from convbench.learn.steps import LogSize
 from convbench.learn.sweet.pairs import SweetArgs, TrajectoryPairs, trajectory_pairs
+from convbench.schema.recipe import Recipe
 
 ONE_RUN = True
 """It learns from the conversations of a single run."""
 STEP, SEQUENCES = "critic", 2
 """What a step computes, and the sequences of a row in the model at once (`learn/placement.py`)."""
+
+
+def most_rows(recipe: Recipe, log: LogSize) -> int:
+    """Return the most pairs that a log has: a task's best conversation with each other one, or all
+    pairs of its conversations."""
+    settings = SweetArgs.from_args(recipe.args, recipe.name)
+    if settings.select == "gap" or recipe.pairing.ties == "all":
+        return sum(count * (count - 1) // 2 for count in log.samples)
+    return sum(max(0, count - 1) for count in log.samples)
 
 
 def data(job: Job) -> TrajectoryPairs:

@@ -10,6 +10,7 @@ from convbench.errors import TrainError
 from convbench.learn.job import Job, PairData, Preparation, TrainContext, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select
+from convbench.learn.steps import LogSize
 from convbench.learn.sweet.candidates import reply_key, reply_of
 from convbench.learn.sweet.pairs import (
     RANKED,
@@ -32,6 +33,20 @@ STEP, SEQUENCES = "preference", 2
 def earlier_recipes(recipe: Recipe) -> dict[str, Recipe]:
     """Return the recipe of the critic, which is trained before the policy."""
     return {"critic": critic_recipe(recipe, SweetArgs.from_args(recipe.args, recipe.name))}
+
+
+def candidates_per_reply(recipe: Recipe, log: LogSize) -> int:
+    """Return the most candidates for one of a conversation's replies, in all conversations."""
+    settings = SweetArgs.from_args(recipe.args, recipe.name)
+    sampled = sum(min(settings.conversations or count, count) for count in log.samples)
+    return max(1, round(settings.share * sampled)) * settings.candidates
+
+
+def most_rows(recipe: Recipe, log: LogSize) -> int:
+    """Return the most pairs of candidates, some for each reply that has any."""
+    settings = SweetArgs.from_args(recipe.args, recipe.name)
+    replies = candidates_per_reply(recipe, log) // settings.candidates * log.replies
+    return replies * settings.pairs
 
 
 def prepare(job: Job, context: TrainContext) -> Preparation:

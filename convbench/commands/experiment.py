@@ -27,7 +27,7 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.experiment.estimate import ResourceEstimate
+    from convbench.experiment.amounts import ResourceEstimate
     from convbench.experiment.experiment import ExperimentPlan, ExperimentResult
     from convbench.experiment.run import StepProgress
     from convbench.report.document import Document
@@ -39,10 +39,11 @@ FEW = 3
 OF_ALL = ("Overview", "The paper's statements", "Missing", "Cost and time")
 """Parts of the report that are printed for more cells."""
 ASSUMED = (
-    "Upper bounds: replies at full length, every train conversation, one call per verdict. Device "
-    "hours are a guess: one accelerator of 400 TFLOP/s in use, 6 operations a weight and token in "
-    "training, 2 in reading, 2,500 tokens a second written by 8 billion weights, and .1 s or more "
-    "a step of an adaptation to a self-edit; loading, compiling and waiting are not in them."
+    "Upper bounds: replies at full length, every train conversation, one call per verdict, no call "
+    "of a tool. Device hours are a guess: one accelerator of 400 TFLOP/s in use, 6 operations a "
+    "weight and token in training (4 of an adapter; 2 more for a reference, and 2 for checkpointed "
+    "activations), 2 in reading, 2,500 tokens a second written by 8 billion weights, and .1 s or "
+    "more a step of an adaptation to a self-edit; loading, compiling and waiting are not in them."
 )
 
 

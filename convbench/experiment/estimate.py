@@ -2,105 +2,43 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
-import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from convbench import catalog
 from convbench.engine.budget import usual_prompt
 from convbench.errors import ConvbenchError
-from convbench.experiment.cells import PlannedStep
-from convbench.experiment.preflight import CellInputs, PreflightFindings, count_rows
-from convbench.judge.adaptation.runner import settings_of as adaptation_settings
-from convbench.judge.adaptation.settings import count_steps
+from convbench.experiment.adaptation_amount import AdaptationEstimate
+from convbench.experiment.amounts import (
+    TRAINED_HERE,
+    ResourceEstimate,
+    calls_amount,
+    count_weights,
+)
+from convbench.experiment.cells import PlannedStep, rounds_options
+from convbench.experiment.preflight import CellInputs, PreflightFindings
+from convbench.experiment.seal import seal_args
+from convbench.experiment.training_amount import training_amount
 from convbench.judge.ask import judge_messages
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.judge.run import is_for_rewards_only
-from convbench.learn.plan import FLOPS
-from convbench.learn.steps import StepCount
-from convbench.models.weights_path import shape_of
+from convbench.judge.run import is_for_rewards_only, judge_with_model
+from convbench.learn.steps import LogSize
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import follow_up_manifest
 from convbench.rollout.preview import Preview, call_price, preview_build, reasoning_headroom
-from convbench.schema import ModelConfig, ProtocolSpec
+from convbench.schema import ModelConfig, ProtocolSpec, RunManifest
 from convbench.schema.recipe import Recipe
-from convbench.tasks.arc_agi.edit import MOST_STEPS
+from convbench.schema.task import Split
 
-
-def count_weights(model: str) -> int | None:
-    """Return the number of weights of a model (a path, a Hub id or a reference to one), from its
-    shape; None if the model is not available or its shape is unknown."""
-    shape = shape_of(model)
-    return None if shape is None else shape.weight_count
-
-
-WRITE_RATE = 2e13
-"""Assumed weights times tokens that it generates a second, over many conversations at once: 2,500
-tokens a second with 8 billion weights."""
-TRAIN_OPERATIONS, READ_OPERATIONS = 6, 2
-"""Operations for each weight and token, in training and in reading."""
-STEP_S = 0.1
-"""Least seconds of one step of an adaptation: its batch is too small for `FLOPS`."""
-LINE_TOKENS = 40
-"""Tokens of a self-edit that become one text."""
 RECORD_BYTES = 12
 """Bytes on disk a token of a conversation: its record, its calls in the journal, its verdicts."""
-CHECKPOINT_BYTES, RESUME_BYTES = 2, 14
-"""Bytes a weight of a checkpoint (bf16), and of one to resume from (with AdamW's two moments and
-its copy of the weights)."""
-TRAINED_HERE = "local:checkpoint"
-"""Model reference that stands for a policy that is trained in this experiment."""
-
-
-@dataclass
-class ResourceEstimate:
-    """Estimate of what some steps take."""
-
-    conversations: int = 0
-    calls: int = 0
-    """Calls of all speakers."""
-    verdicts: int = 0
-    """Conversations judged, counted once for each judge."""
-    tokens: int = 0
-    """Most tokens of prompts and replies, judges' included."""
-    usd: float = 0.0
-    """Most dollars, for models whose price is known."""
-    unpriced: set[str] = field(default_factory=set)
-    """Models whose price is unknown."""
-    steps: int = 0
-    """Most steps of the optimiser."""
-    disk: float = 0.0
-    """Bytes that remain on disk."""
-    passing: float = 0.0
-    """Bytes of the largest training's checkpoints to resume from, which are deleted later."""
-    hours: float = 0.0
-    """Hours of one accelerator."""
-    unweighed: set[str] = field(default_factory=set)
-    """Models with an unknown number of weights; their disk and hours are not counted."""
-
-    def add(self, other: ResourceEstimate) -> None:
-        """Add the estimate of other steps in place: sums, unions of the sets of models, and the
-        larger `passing`."""
-        for name in (
-            "conversations",
-            "calls",
-            "verdicts",
-            "tokens",
-            "usd",
-            "steps",
-            "disk",
-            "hours",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.passing = max(self.passing, other.passing)
-        self.unpriced |= other.unpriced
-        self.unweighed |= other.unweighed
+GB = 1e9
 
 
 def estimate_cells(
@@ -137,39 +75,36 @@ class _CellEstimate:
     def estimate_step(self, planned: PlannedStep) -> ResourceEstimate:
         """Return what a step takes that was not counted yet."""
         step = planned.step
-        policy = self.inputs.manifest.cast[self.inputs.manifest.protocol.policy]
         if step.kind == "train":
-            return (
-                self._training_cost(planned, policy)
-                if self._is_new(step.address)
-                else ResourceEstimate()
-            )
+            is_new = self._is_new(step.address)
+            return self._training_cost(planned) if is_new else ResourceEstimate()
+        manifest, split = self.inputs.manifest, None
         if step.policy:
-            child = self.findings.policies.get(step.address)
-            if child is None:  # it is missing
+            if step.address not in self.findings.policies:  # it is missing
                 return ResourceEstimate()
-            policy = child.cast[child.protocol.policy]
-        shown = self._preview_step(planned)
-        total = ResourceEstimate()
+            manifest, split = self.findings.policies[step.address], "test"
+        elif step.kind == "eval":
+            if rounds_options(step, planned.spec, Path(), self.options) is not None:
+                return ResourceEstimate()  # its training evaluates each round
+            training = (step.required_steps()[-1], planned.spec.name)
+            recipe = self.findings.recipes.get(training)
+            manifest, split = self._trained_manifest("test", recipe), "test"
+        shown, total = self._preview_run(manifest), ResourceEstimate()
         if step.kind != "judge" and self._is_new(step.address):
-            total.add(self._build_cost(shown, policy))
+            total.add(self._build_cost(shown, manifest))
         for name in planned.spec.judges if step.kind != "build" else ():
-            judge = self.findings.judges.get((step.cell.task, name))
+            judge = self._find_judge(planned, name)
             if judge is not None and self._is_new(step.address, name):
-                split = planned.spec.scored_split(name) if step.kind == "judge" else None
-                share = self._share_of_split("train" if is_for_rewards_only(judge) else split)
-                if is_for_rewards_only(judge) and step.kind == "eval":
-                    share = 0.0
-                total.add(self._judge_cost(shown, judge, share))
+                scored = planned.spec.scored_split(name) if step.kind == "judge" else split
+                total.add(self._judge_cost(shown, judge, self._count_talks(scored)))
         return total
 
-    def _share_of_split(self, split: str | None) -> float:
-        """Return the share of a split's conversations among all; 1 for None."""
-        samples = self.inputs.manifest.samples_of
-        counts = Counter(example.split for example in self.inputs.loaded.examples)
-        total = sum(count * samples(each) for each, count in counts.items())
-        of_split = sum(count * samples(each) for each, count in counts.items() if each == split)
-        return of_split / total if split is not None and total else 1.0
+    def _count_talks(self, split: str | None) -> Mapping[str, int]:
+        """Return the number of conversations by split: of a split, or with None of all."""
+        counts = Counter[str]()
+        for example in self.inputs.loaded.examples:
+            counts[example.split] += self.inputs.manifest.samples_of(example.split)
+        return counts if split is None else {split: counts[split]}
 
     def _is_new(self, address: str, judge: str = "") -> bool:
         if (address, judge) in self.seen:
@@ -177,65 +112,65 @@ class _CellEstimate:
         self.seen.add((address, judge))
         return True
 
-    def _preview_step(self, planned: PlannedStep) -> Preview:
-        """Return the preview of a step's conversations: of all questions, or with a checkpoint or
-        an untrained model on the test questions."""
-        manifest = self.findings.policies.get(planned.step.address, self.inputs.manifest)
-        if planned.step.kind == "eval" and not planned.step.policy:
-            recipe = self.findings.recipes.get(
-                (planned.step.required_steps()[-1], planned.spec.name)
+    def _preview_run(self, manifest: RunManifest) -> Preview:
+        """Return the preview of a run on this cell's questions."""
+        examples, folders = self.inputs.loaded.examples, self.options.specs.folders
+        return preview_build(manifest, examples, folders, batch=self.options.calls.batch)
+
+    def _trained_manifest(self, split: Split, recipe: Recipe | None = None) -> RunManifest:
+        """Return the manifest of conversations of a checkpoint about a split's questions; in the
+        protocol that its recipe names for evaluation, if any."""
+        old = self.inputs.manifest
+        protocol = old.protocol
+        if recipe is not None and recipe.eval_protocol is not None:
+            protocol = catalog.load_spec(
+                ProtocolSpec, "protocols", recipe.eval_protocol, specs=self.options.specs.folders
             )
-            cast = {**manifest.cast, manifest.protocol.policy: ModelConfig(model=TRAINED_HERE)}
-            protocol = self._eval_protocol(recipe)
-            if protocol is not None:
-                cast = {
-                    name: cast.get(name, ModelConfig(model="script")) for name in protocol.speakers
-                }
-                cast[protocol.policy] = ModelConfig(model=TRAINED_HERE)
-            limits = manifest.cast[manifest.protocol.policy].sampling
-            cast = {
-                name: member.model_copy(update={"sampling": limits})
-                for name, member in cast.items()
-            }
-            manifest = follow_up_manifest(manifest, cast, split="test", protocol=protocol)
-        return preview_build(
-            manifest,
-            self.inputs.loaded.examples,
-            self.options.specs.folders,
-            batch=self.options.calls.batch,
-        )
+        cast = {name: old.cast.get(name, ModelConfig(model="script")) for name in protocol.speakers}
+        limits = old.cast[old.protocol.policy].sampling
+        cast[protocol.policy] = ModelConfig(model=TRAINED_HERE, sampling=limits)
+        return follow_up_manifest(old, cast, split=split, protocol=protocol)
 
-    def _eval_protocol(self, recipe: Recipe | None) -> ProtocolSpec | None:
-        if recipe is None or recipe.eval_protocol is None:
-            return None
-        return catalog.load_spec(
-            ProtocolSpec, "protocols", recipe.eval_protocol, specs=self.options.specs.folders
-        )
-
-    def _build_cost(self, shown: Preview, policy: ModelConfig) -> ResourceEstimate:
+    def _build_cost(self, shown: Preview, manifest: RunManifest) -> ResourceEstimate:
         """Return what it takes to build conversations."""
-        usage = shown.estimate
-        size = self._policy_weights(policy)
-        is_local = policy.model.partition(":")[0] in ("local", "vllm")
-        seconds = usage.prompt_tokens * READ_OPERATIONS / FLOPS + usage.reply_tokens / WRITE_RATE
-        return ResourceEstimate(
-            usage.conversations,
-            usage.calls,
-            0,
-            usage.tokens,
-            usage.usd or 0.0,
-            set(shown.unpriced),
-            disk=usage.conversations * shown.longest_tokens * RECORD_BYTES,
-            hours=seconds * (size or 0) / 3600 if is_local else 0.0,
-            unweighed=set() if size or not is_local else {policy.model},
-        )
+        count = shown.estimate.conversations
+        amount = calls_amount(shown.sizes, count, self._weights_here(manifest))
+        amount.conversations, amount.disk = count, count * shown.longest_tokens * RECORD_BYTES
+        return amount
 
-    def _judge_cost(self, shown: Preview, judge: Judge, share: float) -> ResourceEstimate:
-        """Return what it takes to judge a share of the conversations: one call for each, or for
-        each turn if turns are judged, with replies of full length."""
-        count = round(shown.estimate.conversations * share)
+    def _weights_here(self, manifest: RunManifest) -> dict[str, int | None]:
+        """Return the number of weights of each speaker whose model runs here, None if unknown."""
+        return {
+            name: self._count_weights(
+                self._policy_reference
+                if member.model == TRAINED_HERE
+                else member.weights or member.model
+            )
+            for name, member in manifest.cast.items()
+            if member.model.partition(":")[0] in ("local", "vllm")
+        }
+
+    @property
+    def _policy_reference(self) -> str:
+        """Reference of the weights of the cell's policy."""
+        policy = self.inputs.manifest.cast[self.inputs.manifest.protocol.policy]
+        return policy.weights or policy.model
+
+    def _count_weights(self, reference: str) -> int | None:
+        return count_weights(reference) if reference.partition("/")[0] != "hosted_vllm" else None
+
+    def _judge_cost(
+        self, shown: Preview, judge: Judge, counts: Mapping[str, int]
+    ) -> ResourceEstimate:
+        """Return what it takes to judge so many conversations of each split: one call for each, or
+        for each turn if turns are judged, with replies of full length."""
+        if is_for_rewards_only(judge):
+            counts = {split: n for split, n in counts.items() if split == "train"}
+        count = sum(counts.values())
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
-            return self._adaptation_cost(shown, judge, count)
+            amount = self._adaptations(shown, judge).edits_amount(counts)
+            amount.verdicts = count
+            return amount if count else ResourceEstimate()
         if judge.model is None:
             return ResourceEstimate(verdicts=count)
         asks = count * (max(1, self.inputs.manifest.turns) if judge.spec.per == "turn" else 1)
@@ -252,77 +187,113 @@ class _CellEstimate:
             unpriced=set() if price is not None else {judge.model},
         )
 
-    def _adaptation_cost(self, shown: Preview, judge: Judge, count: int) -> ResourceEstimate:
-        """Return what it takes to adapt to so many self-edits: the steps of the inner loop for each
-        seed, then the answers, generated in one batch."""
-        policy = self.inputs.manifest.cast[self.inputs.manifest.protocol.policy]
-        learner = str(judge.spec.args.get("learner") or "") or None
-        size = self._policy_weights(policy, learner)
-        tokens = shown.longest_tokens
-        if kind_of(judge.spec).measures == "solutions":
-            steps, texts, written = MOST_STEPS, 2 * tokens, 0
-        else:
-            inner = adaptation_settings(judge).inner
-            text_count = 1 + math.ceil(shown.replies / LINE_TOKENS)
-            steps = count_steps(text_count, inner) * inner.seeds
-            texts, written = math.ceil(tokens * steps / max(1, text_count)), inner.max_tokens
-        adapting = max(steps * STEP_S, TRAIN_OPERATIONS * (size or 0) * texts / FLOPS)
-        seconds = count * (adapting + written * STEP_S / 4)
-        return ResourceEstimate(
-            verdicts=count,
-            hours=seconds / 3600 if size else 0.0,
-            unweighed=set() if size else {learner or policy.model},
+    def _find_judge(self, planned: PlannedStep, name: str) -> Judge | None:
+        """Return a judge that the preflight found, or that only a training asks; None if it cannot
+        be resolved."""
+        judge = self.findings.judges.get((planned.step.cell.task, name))
+        if judge is not None or planned.step.kind != "train":
+            return judge
+        specs, task = replace(self.options.specs, sets=()), self.inputs.manifest.task
+        try:
+            return judge_with_model(name, specs, self.options.calls, task=task)
+        except ConvbenchError:
+            return None
+
+    def _adaptations(self, shown: Preview, judge: Judge) -> AdaptationEstimate:
+        learner = str(judge.spec.args.get("learner") or "") or self._policy_reference
+        return AdaptationEstimate(
+            judge,
+            self.inputs.manifest.task,
+            self.inputs.loaded.examples,
+            shown,
+            learner,
+            self._count_weights(learner),
+            self.options.specs.folders,
         )
 
-    def _training_cost(self, planned: PlannedStep, policy: ModelConfig) -> ResourceEstimate:
-        """Return what a training takes."""
-        recipe = self.findings.recipes.get((planned.step.address, planned.spec.name))
+    def _training_cost(self, planned: PlannedStep) -> ResourceEstimate:
+        """Return what a training takes, with all that its recipe samples, judges and evaluates."""
+        key = (planned.step.address, planned.spec.name)
+        recipe = self.findings.recipes.get(key)
         if recipe is None:  # trained already, or not trainable
             return ResourceEstimate()
-        shown = preview_build(
-            self.inputs.manifest, self.inputs.loaded.examples, self.options.specs.folders
-        )
-        manifest = self.inputs.manifest
-        rows_per_conversation = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
-        logs = [self.findings.cells.get(cell.name) for cell in planned.step.pooled] or [self.inputs]
-        logged = sum(count_rows(planned, recipe) for planned in logs if planned is not None)
-        rows = min(logged, planned.step.rows or sys.maxsize)
-        fit = recipe.fit
-        steps = StepCount(
-            rows,
-            recipe.data.unit,
-            fit,
-            self.findings.processes.get((planned.step.address, planned.spec.name), 1),
-        )
-        share = min(
-            1.0, steps.total_steps / steps.steps_per_epoch / fit.epochs
-        )  # less where steps are limited
-        size = self._policy_weights(policy, recipe.model)
-        tokens = rows / rows_per_conversation * fit.epochs * share * shown.longest_tokens
-        saves = min(fit.save_limit, math.ceil(fit.epochs)) if fit.save == "epoch" else 0
-        return ResourceEstimate(
-            steps=steps.total_steps,
-            disk=CHECKPOINT_BYTES * (size or 0),
-            passing=RESUME_BYTES * (size or 0) * saves,
-            hours=TRAIN_OPERATIONS * (size or 0) * tokens / FLOPS / 3600,
-            unweighed=set() if size else {policy.model},
-        )
+        names = [cell.name for cell in planned.step.pooled] or [planned.step.cell.name]
+        logs = [self.findings.cells[name] for name in names if name in self.findings.cells]
+        previews = [replace(self, inputs=log)._preview_run(log.manifest) for log in logs]
+        shown = max(previews, key=lambda each: each.longest_tokens)
+        policy = self.inputs.manifest.protocol.policy
+        replies = [size for size in shown.sizes if size.speaker == policy]
+        weights = self._count_weights(recipe.model or self._policy_reference)
+        samples = sorted((n for each in logs for n in _train_samples(each)), reverse=True)
+        if recipe.data.rows is not None:  # complete questions, until they have so many rows
+            sums = accumulate(samples, initial=0)
+            pairs = zip(samples, sums, strict=False)
+            samples = [n for n, before in pairs if before < recipe.data.rows]
+        log = LogSize(samples, len(replies))
+        processes = self.findings.processes.get(key, 1)
+        total = training_amount(recipe, log, replies, shown.longest_tokens, weights, processes)
+        if weights is None:
+            total.unweighed.add(recipe.model or self._policy_reference)
+        judge = self._find_judge(planned, planned.spec.judges[0])
+        if recipe.pairing.source == "resampled":
+            total.add(self._branches_cost(shown, recipe, judge, log.conversation_count))
+        if recipe.rounds is not None:
+            earlier = round(log.conversation_count * recipe.replay / (1 - recipe.replay))
+            replayed = replace(log, samples=[*log.samples, earlier])
+            longest = shown.longest_tokens
+            later = training_amount(recipe, replayed, replies, longest, weights, processes)
+            total.add(later, recipe.rounds - 1)
+            total.add(self._rounds_cost(planned, recipe, shown, judge))
+        return total
 
-    def _policy_weights(self, policy: ModelConfig, model: str | None = None) -> int | None:
-        reference = model or policy.weights or policy.model
-        return count_weights(reference) if reference.partition("/")[0] != "hosted_vllm" else None
+    def _branches_cost(
+        self, shown: Preview, recipe: Recipe, judge: Judge | None, talks: int
+    ) -> ResourceEstimate:
+        """Return what it takes to sample branches at each reply of the policy and to judge them."""
+        manifest, count = self.inputs.manifest, talks * recipe.pairing.per_turn
+        total = ResourceEstimate()
+        for start, size in enumerate(shown.sizes):
+            if size.speaker != manifest.protocol.policy:
+                continue
+            total.add(calls_amount(shown.sizes[start:], count, self._weights_here(manifest)))
+            total.conversations += count
+            if judge is not None:
+                total.add(self._judge_cost(shown, judge, {"train": count}))
+        return total
+
+    def _rounds_cost(
+        self, planned: PlannedStep, recipe: Recipe, shown: Preview, judge: Judge | None
+    ) -> ResourceEstimate:
+        """Return what a recipe's rounds take besides their trainings: the logs of later rounds, an
+        evaluation of each round, and what SEAL measures of many passages."""
+        assert recipe.rounds is not None
+        total, names = ResourceEstimate(), tuple(dict.fromkeys(planned.spec.judges))
+        logged: tuple[Split, tuple[str, ...], int] = ("train", names[:1], recipe.rounds - 1)
+        tested: tuple[Split, tuple[str, ...], int] = ("test", names, recipe.rounds)
+        for split, judges, times in (logged, tested):
+            manifest = self._trained_manifest(split)
+            talks = self._preview_run(manifest)
+            total.add(self._build_cost(talks, manifest), times)
+            for each in filter(None, (self._find_judge(planned, name) for name in judges)):
+                total.add(self._judge_cost(talks, each, self._count_talks(split)), times)
+        if judge is None or recipe.filter is None:
+            return total
+        measures = kind_of(judge.spec).measures
+        if measures in ("adaptations", "solutions"):
+            adaptations = self._adaptations(shown, judge)
+            total.add(adaptations.baselines_amount())
+            if measures == "adaptations":
+                sources = 3 + len(planned.spec.policies)  # passages, first and last edits, others'
+                total.add(adaptations.passages_amount(seal_args(recipe), sources))
+        return total
 
 
-def sum_estimates(amounts: Sequence[ResourceEstimate]) -> ResourceEstimate:
-    """Return the sum of estimates as a new one, all 0 without any; `passing` is the largest, not a
-    sum."""
-    combined = ResourceEstimate()
-    for amount in amounts:
-        combined.add(replace(amount))
-    return combined
-
-
-GB = 1e9
+def _train_samples(inputs: CellInputs) -> list[int]:
+    """Return the number of conversations of each train question."""
+    each = inputs.manifest.samples_of("train")
+    examples = inputs.loaded.examples
+    counts = Counter(e.group_id or e.example_id for e in examples if e.split == "train")
+    return [each * count for count in counts.values()]
 
 
 def check_disk(findings: PreflightFindings, root: Path, amount: ResourceEstimate) -> None:

@@ -10,14 +10,10 @@ from typing import Any
 from convbench import catalog
 from convbench.errors import ConvbenchError, PreflightError
 from convbench.experiment.adaptation_memory import check_adaptations
+from convbench.experiment.amounts import ResourceEstimate, sum_estimates
 from convbench.experiment.cells import PlannedStep, choose_steps, plan_steps
 from convbench.experiment.engine_fit import check_engines
-from convbench.experiment.estimate import (
-    ResourceEstimate,
-    check_disk,
-    estimate_cells,
-    sum_estimates,
-)
+from convbench.experiment.estimate import check_disk, estimate_cells
 from convbench.experiment.preflight import PreflightFindings, is_complete, run_preflight
 from convbench.experiment.run import ProgressListener, run_steps
 from convbench.experiment.step import OutcomeRecord, StepOutcome, step_fingerprint

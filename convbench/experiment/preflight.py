@@ -30,7 +30,7 @@ from convbench.judge.resolve import Judge
 from convbench.judge.run import judge_with_model
 from convbench.learn.launch import count_accelerators
 from convbench.learn.placement import RowLengths
-from convbench.learn.steps import row_limit
+from convbench.learn.steps import batch_notes, row_limit, with_accumulation
 from convbench.learn.train import (
     adopt_placement,
     check_trainable,
@@ -366,8 +366,11 @@ def _training_check(
             findings.placements[name] = placement.summary_line()
             placed_recipe, launch, _ = adopt_placement(placement, training, notes)
             notes = notes if placement.best is placement.first else []  # its line says where
-            findings.recipes[name] = placed_recipe
             findings.processes[name] = launch.process_count
+        else:
+            placed_recipe = with_accumulation(recipe, launch.process_count)
+        findings.recipes[name] = placed_recipe
+        notes += batch_notes(recipe.fit.batch, placed_recipe.fit, launch.process_count)
         findings.notes.update(dict.fromkeys(LAUNCH_NOTE.sub("", note) for note in notes))
         if policy is not None:
             start = recipe.model or policy.weights or policy.model

@@ -96,7 +96,7 @@ def place_recipe(
     user says; None for a model of unknown shape or cards of unknown size. `lengths` None assumes
     rows.
 
-    Raise TrainError if the processes cannot share a step's rows.
+    Raise TrainError if `fit.batch` is no multiple of `fit.batch_size`.
     """
     shape = shape_of(recipe.model or "")
     if shape is None or (machine.cards and not machine.card_bytes):

@@ -275,7 +275,11 @@ def place_training(
     specs: Sequence[Path] = (),
 ) -> TrainingPlacement:
     """Return the placement of a recipe's trainings of a model; `launch` is what the recipe or the
-    user says. Without cards that is kept as it is."""
+    user says. Without cards that is kept as it is.
+
+    Processes that cannot share `fit.batch` take the nearest number of rows that they can. Raise
+    TrainError if it is no multiple of `fit.batch_size`.
+    """
     launch = _on_cards(launch, machine.cards)
     trainer = load_trainer(locate_trainer(recipe.trainer or ""))
     step_rows = recipe.fit.batch or (
@@ -298,9 +302,9 @@ def place_training(
                 return TrainingPlacement(first, attempt, tuple(tried), least)
         if attempts:
             tried.append(min(attempts, key=lambda attempt: sum(attempt.missing_bytes)))
-    if first is None:  # no number of rows at once that the processes could share
-        with_accumulation(recipe, launch.process_count)
-        raise AssertionError
+    if first is None:  # the processes cannot share these rows: the nearest number that they can
+        recipe = with_accumulation(recipe, launch.process_count, keep_size=stays.rows)
+        return place_training(recipe, launch, shape, lengths, machine, pinned=pinned, specs=specs)
     return TrainingPlacement(
         first, min(tried, key=lambda a: sum(a.missing_bytes)), tuple(tried), least
     )
@@ -352,9 +356,10 @@ def _iter_recipes(
     recipe: Recipe, processes: int, step_rows: int, pinned: Pinned, machine: Machine
 ) -> Iterator[Recipe]:
     """Yield the recipe as it is, then with fewer rows at once, then the same with checkpointed
-    activations; every step has the same rows. Yields nothing if the processes cannot share them."""
+    activations; every step has the same rows. On cards, yields nothing if the processes cannot
+    share them."""
     if not machine.cards:
-        yield with_accumulation(recipe, processes)
+        yield with_accumulation(recipe, processes, keep_size=pinned.rows)
         return
     fit = recipe.fit
     sizes = [

@@ -157,17 +157,15 @@ def _training_hours(
 def _stated_seconds(
     training: Training, attempt: Attempt, shape: ModelShape, lengths: RowLengths
 ) -> float:
-    """Return the seconds of one training: 2 operations a weight and token read, 4 more for
-    gradients (2 of an adapter), 2 for computing again, 2 for a reference or teacher."""
+    """Return the seconds of one training."""
     recipe, weights = training.recipe, shape.weight_count
     fit = recipe.fit
     steps = StepCount(lengths.rows, recipe.data.unit, fit, attempt.launch.process_count)
     tokens = lengths.mean * lengths.rows * training.sequences
     share = steps.total_steps / steps.steps_per_epoch
-    adapted = recipe.lora is not None and recipe.distil is None
-    operations = 4 if adapted else 6
-    operations += 2 if fit.gradient_checkpointing else 0
-    operations += 2 if any(part.reference for part in attempt.parts.values()) else 0
+    operations = training_operations(
+        training, any(part.reference for part in attempt.parts.values())
+    )
     flops = (FLOPS if attempt.machine.cards else CPU_FLOPS) * attempt.launch.process_count
     seconds = operations * weights * tokens * share / flops
     host = shard_plan(attempt.launch).host
@@ -177,6 +175,14 @@ def _stated_seconds(
     if "weights" in host:
         seconds += steps.total_steps * fit.accumulation * 3 * 2 * weights / BUS_BYTES
     return seconds
+
+
+def training_operations(training: Training, has_reference: bool) -> int:
+    """Return the operations of a training a weight and token: 2 to read, 4 more for gradients (2 of
+    an adapter), 2 for computing again, 2 for a reference or teacher."""
+    recipe = training.recipe
+    operations = 4 if recipe.lora is not None and recipe.distil is None else 6
+    return operations + 2 * recipe.fit.gradient_checkpointing + 2 * has_reference
 
 
 def _measured_rate(run: Run, recipe: Recipe, processes: int) -> tuple[float, Path] | None:

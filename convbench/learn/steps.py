@@ -1,13 +1,14 @@
-"""Count the optimiser steps of a training before it starts, and the longest row of one."""
+"""Count the optimiser steps of a training before it starts, and its rows before there is a log."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convbench.errors import TrainError
 from convbench.models.weights_path import max_positions, resolve_reference
-from convbench.schema.recipe import Fit, Recipe
+from convbench.schema.recipe import Fit, Recipe, TieRule
 
 
 def row_limit(recipe: Recipe) -> int | None:
@@ -18,24 +19,72 @@ def row_limit(recipe: Recipe) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def with_accumulation(recipe: Recipe, processes: int) -> Recipe:
+def with_accumulation(recipe: Recipe, processes: int, *, keep_size: bool = False) -> Recipe:
     """Return the recipe with the accumulation that gives `fit.batch` rows a step over so many
     processes; unchanged if it is None.
 
-    Raise TrainError if `fit.batch` is no multiple of their batches.
+    If they cannot share these evenly, `fit.batch` becomes the nearest number that they can, and
+    `fit.batch_size` the largest, up to its own, that divides a process's share. With `keep_size`
+    that stays, and the number is a multiple of it. Raise TrainError if `fit.batch` is none.
     """
     fit = recipe.fit
     if fit.batch is None:
         return recipe
-    rows_at_once = fit.batch_size * processes
-    if fit.batch % rows_at_once:
+    if fit.batch % fit.batch_size:
         raise TrainError(
-            f"recipe {recipe.name!r}: fit.batch: found {fit.batch}, which {processes} process(es) "
-            f"of fit.batch_size {fit.batch_size} cannot share; expected a multiple of "
-            f"{rows_at_once}"
+            f"recipe {recipe.name!r}: fit.batch: found {fit.batch}; expected a multiple of "
+            f"{fit.batch_size}, which is fit.batch_size"
         )
-    batched = fit.model_copy(update={"accumulation": fit.batch // rows_at_once})
-    return recipe.model_copy(update={"fit": batched})
+    unit = processes * (fit.batch_size if keep_size else 1)
+    rows = unit * max(1, (2 * fit.batch + unit) // (2 * unit))
+    share = rows // processes
+    size = max(n for n in range(1, fit.batch_size + 1) if share % n == 0)
+    values = {"batch": rows, "batch_size": size, "accumulation": share // size}
+    return recipe.model_copy(update={"fit": fit.model_copy(update=values)})
+
+
+def batch_notes(stated: int | None, fit: Fit, processes: int) -> Iterator[str]:
+    """Yield a note if a step has another number of rows than the recipe states."""
+    if stated == fit.batch or stated is None:
+        return
+    exact = [str(count) for count in range(1, 2 * processes) if stated % count == 0]
+    yield (
+        f"fit.batch: {stated} rows a step cannot be shared by {processes} processes; each step has "
+        f"the nearest number, {fit.batch} ({fit.batch_size} x {fit.accumulation} x {processes}); "
+        f"exact with {' or '.join(exact[-2:])}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogSize:
+    """Most that a log may hold which does not exist yet.
+
+    A trainer's script may count from it, in functions of a recipe and the log, its `most_rows`
+    (without it every conversation's) and its `candidates_per_reply`, which it samples first.
+    """
+
+    samples: Sequence[int]
+    """Train conversations of each question."""
+    replies: int
+    """Replies of the policy in a conversation."""
+
+    @property
+    def conversation_count(self) -> int:
+        """Return the number of train conversations."""
+        return sum(self.samples)
+
+    def count_contrasts(self, ties: TieRule) -> int:
+        """Return the most pairs of a best and a worst conversation of a question: one, or with
+        `all` each of the best with each of the worst."""
+        return sum(n * n // 4 if ties == "all" else n > 1 for n in self.samples)
+
+    def count_rows(self, recipe: Recipe) -> int:
+        """Return the number of rows of the recipe's unit; with its `data.rows` at most so many, and
+        those of the last question, which is complete."""
+        per_conversation = self.replies if recipe.data.unit == "turn" else 1
+        rows = self.conversation_count * per_conversation
+        last = max(self.samples, default=0) * per_conversation
+        return rows if recipe.data.rows is None else min(rows, recipe.data.rows + last)
 
 
 @dataclass(frozen=True, slots=True)

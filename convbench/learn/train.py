@@ -35,7 +35,7 @@ from convbench.learn.placement import (
 )
 from convbench.learn.rows import preview_pairs, preview_rows
 from convbench.learn.run_trainer import portable_recipe, run_trainer
-from convbench.learn.steps import StepCount, row_limit, with_accumulation
+from convbench.learn.steps import StepCount, batch_notes, row_limit, with_accumulation
 from convbench.learn.weights import Weighted
 from convbench.models.weights_path import (
     SHIPPED_REFS,
@@ -105,10 +105,13 @@ def train_recipe(options: TrainOptions) -> TrainResult:
         launch = on_machines(
             launch, others if options.nodes_target else read_node_group(options.nodes)
         )
-    placement = _place_on_runs(options, runs, recipe, launch)
+    placement, stated_batch = _place_on_runs(options, runs, recipe, launch), recipe.fit.batch
     if placement is not None:
         recipe, launch, notes = adopt_placement(placement, options, notes)
-    recipe = with_accumulation(recipe, launch.process_count)
+    module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
+    keep_size = getattr(module, "ROWS_STAY", False)
+    recipe = with_accumulation(recipe, launch.process_count, keep_size=keep_size)
+    notes += batch_notes(stated_batch, recipe.fit, launch.process_count)
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     split_counts = count_splits(question.split for question in run.questions.values())
     if not split_counts["test"] and not result.imported:
@@ -116,7 +119,6 @@ def train_recipe(options: TrainOptions) -> TrainResult:
             f"no question of split test ({format_counts(split_counts)}): there is nothing to "
             "evaluate on"
         )
-    module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
     job = Job(recipe, free_folder(options, run, recipe))
     context = TrainContext(
         options.calls, options.specs, launch, options.in_process, spread=options.spread
@@ -133,9 +135,8 @@ def train_recipe(options: TrainOptions) -> TrainResult:
         if preparation is not None and not preparation.is_ready():
             result.preview = list(preparation.describe_work())
         else:
-            result.preview = list(
-                describe_training(job, trainer_data(module, job), launch.process_count)
-            )
+            data = trainer_data(module, job)
+            result.preview = list(describe_training(job, data, module, launch.process_count))
         result.preview += placement_lines(placement, recipe)
         if options.nodes_target is not None:
             result.preview += ["", *launch_text(options, runs, job.folder).splitlines()]
@@ -424,7 +425,7 @@ def planned_placement(
     machine: Machine | None = None,
 ) -> TrainingPlacement | None:
     """Return where a training that starts from a model will be placed, before there is a run. Raise
-    what `choose_launch` does, TrainError if the processes cannot share a step's rows."""
+    what `choose_launch` does, TrainError if `fit.batch` is no multiple of `fit.batch_size`."""
     cards = launching.count_accelerators(options.calls) if machine is None else machine.cards
     launch, _ = choose_launch(options, recipe, split_sets(options.specs.sets)[1], cards)
     recipe = recipe.model_copy(update={"model": recipe.model or model})
@@ -528,8 +529,13 @@ class PreviewSample:
             yield f"{name}: {about}{self.scale_up(count)}"
 
 
-def describe_training(job: Job, data: TrainingData, processes: int = 1) -> Iterator[str]:
-    """Yield the lines of a dry run: counts, steps, then tokens, mask and weight of three items."""
+def describe_training(
+    job: Job, data: TrainingData, trainer: ModuleType, processes: int = 1
+) -> Iterator[str]:
+    """Yield the lines of a dry run: counts, steps, then tokens, mask and weight of three items.
+
+    A trainer that leaves rows out counts in `count_trained` those that it trains on.
+    """
     yield from data.selection.describe(job.recipe.data.metric)
     for reason, count in data.skipped.items():
         yield f"omitted: {count} {reason}"
@@ -571,9 +577,13 @@ def describe_training(job: Job, data: TrainingData, processes: int = 1) -> Itera
         )
     if not job.chat.frame.known and _has_reasoning(sample_weighted):
         yield "the chat template shows no reasoning: it is written in <think> tags"
-    yield StepCount(
-        preview_sample.scale_up(len(rows.rows)), unit, job.recipe.fit, processes
-    ).describe()
+    fit, all_rows = job.recipe.fit, rows.rows
+    trained = getattr(trainer, "count_trained", lambda weights, fit: len(weights))(
+        [row.weight for row in all_rows], fit
+    )
+    drop_last = getattr(trainer, "STEP", "") == "preference"
+    count = preview_sample.scale_up(trained)
+    yield StepCount(count, unit, fit, processes, drop_last=drop_last).describe()
     shown = sorted(rows.rows, key=lambda row: -row.weight)
     picked = {0, len(shown) // 2, len(shown) - 1}
     yield from preview_rows([shown[i] for i in sorted(picked)], job.chat)

@@ -47,11 +47,27 @@ class PreviewCall:
 
 
 @dataclass(frozen=True)
+class CallEstimate:
+    """Most that one call of a conversation takes."""
+
+    speaker: str
+    model: str
+    prompt: int
+    """Tokens sent."""
+    reply: int
+    """Tokens generated, hidden reasoning included."""
+    usd: float | None
+    """Dollars; None if the price is unknown."""
+
+
+@dataclass(frozen=True)
 class Preview:
     """What a run would send and cost."""
 
     example: Example
     calls: list[PreviewCall]
+    sizes: list[CallEstimate]
+    """Estimates of these calls, in order."""
     estimate: Tokens
     """Estimate for the whole run with all replies at full length; without a price if no model is
     named."""
@@ -92,32 +108,27 @@ def preview_build(
     calls, played = _play_preview(manifest, first)
     count = sum(manifest.samples_of(example.split) for example in chain([first], in_split))
     limit = {name: most_reply_tokens(manifest, name) for name in manifest.cast}
-    prompt, completion, usd = 0, 0, 0.0
-    unpriced: set[str] = set()
-    named = True
+    sizes: list[CallEstimate] = []
     earlier = 0
     for call in calls:
         tokens = usual_prompt(call.messages) + earlier
-        prompt += tokens * count
         member = manifest.cast[call.speaker]
         most = limit[call.speaker] + reasoning_headroom(member.model, specs, member.short)
-        completion += most * count
         cost = call_price(call.model, tokens, most, specs, member.short, batch=batch)
-        if call.model == SCRIPT:  # `show` names no model
-            named = False
-        elif cost is None:
-            unpriced.add(call.model)
-        else:
-            usd += cost * count
+        sizes.append(CallEstimate(call.speaker, call.model, tokens, most, cost))
         earlier += limit[call.speaker]
+    named = all(size.model != SCRIPT for size in sizes)  # `show` names no model
+    unpriced = {size.model for size in sizes if size.usd is None and size.model != SCRIPT}
+    usd = sum(size.usd or 0.0 for size in sizes) * count
     return Preview(
         example=first,
         calls=calls,
+        sizes=sizes,
         estimate=Tokens(
             conversations=count,
             calls=len(calls) * count,
-            prompt_tokens=prompt,
-            reply_tokens=completion,
+            prompt_tokens=sum(size.prompt for size in sizes) * count,
+            reply_tokens=sum(size.reply for size in sizes) * count,
             usd=usd if named and not unpriced else None,
         ),
         unpriced=tuple(sorted(unpriced)),

@@ -247,9 +247,9 @@ class Fit(FrozenModel):
     accumulation: int = Field(default=4, ge=1)
     """Batches summed up for one step."""
     batch: int | None = Field(default=None, ge=1)
-    """Rows of one step over all processes; `accumulation` then follows from it, and `batch_size` x
-    processes must divide it. If it is null, or a user sets `accumulation`: `batch_size` x
-    `accumulation` x processes."""
+    """Rows of one step over all processes, a multiple of `batch_size`; `accumulation` then follows
+    from it. Processes that cannot share them take the nearest number that they can. If it is null,
+    or a user sets `accumulation`: `batch_size` x `accumulation` x processes."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's two decay rates."""
     floor: float = Field(default=0.0, ge=0, lt=1)

@@ -24,6 +24,7 @@ from convbench.learn.placement import (
     place_training,
     this_machine,
 )
+from convbench.learn.steps import batch_notes, with_accumulation
 from convbench.learn.train import adopt_placement, split_sets, train_recipe
 from convbench.models.devices import host_memory
 from convbench.models.weights_path import ModelShape, shape_of, shipped_folder
@@ -147,6 +148,57 @@ def test_the_papers_batch_is_reached_on_any_number_of_cards(
     assert rows_of_a_step(placement) == 64
     assert placement.does_fit
     assert placement.best.process_count <= cards
+
+
+@pytest.mark.parametrize(
+    ("processes", "rows", "size"),
+    [
+        (1, 64, 8),
+        (2, 64, 8),
+        (3, 63, 7),
+        (5, 65, 1),
+        (6, 66, 1),
+        (7, 63, 3),
+        (16, 64, 4),
+        (128, 128, 1),
+    ],
+)
+def test_named_processes_that_cannot_share_the_batch_take_the_nearest(
+    llama: ModelShape, processes: int, rows: int, size: int
+) -> None:
+    recipe = catalog.load_spec(Recipe, "recipes", "swift")
+    fit = with_accumulation(recipe, processes).fit
+    assert (fit.batch, fit.batch_size) == (rows, size)
+    assert fit.batch_size * fit.accumulation * processes == rows
+    assert with_accumulation(with_accumulation(recipe, processes), processes).fit == fit
+    notes = list(batch_notes(64, fit, processes))
+    assert len(notes) == (rows != 64)
+    if processes == 3:
+        assert notes[0].endswith("the nearest number, 63 (7 x 3 x 3); exact with 2 or 4")
+    launch = catalog.load_spec(
+        LaunchSpec, "launch", "zero3", sets={"accelerate.num_processes": processes}
+    )
+    pinned, many = Pinned(launch=True, processes=True), RowLengths(512, 512, 512, 1000, "a test")
+    machine = Machine(processes, 80 * GB, 4000 * GB)
+    placement = place_training(recipe, launch, llama, many, machine, pinned=pinned)
+    assert placement.best.launch.process_count == processes
+    assert rows_of_a_step(placement) == rows
+
+
+def test_kto_takes_a_multiple_of_the_rows_that_it_estimates_within(llama: ModelShape) -> None:
+    recipe = catalog.load_spec(Recipe, "recipes", "kto")
+    fit = with_accumulation(recipe, 3, keep_size=True).fit
+    assert (fit.batch, fit.batch_size, fit.accumulation) == (72, 8, 3)
+    launch = catalog.load_spec(LaunchSpec, "launch", "zero3", sets={"accelerate.num_processes": 3})
+    short = RowLengths(128, 128, 128, 1000, "a test")
+    pinned = Pinned(launch=True, processes=True)
+    machine = Machine(3, 80 * GB, 4000 * GB)
+    placement = place_training(recipe, launch, llama, short, machine, pinned=pinned)
+    assert (placement.best.recipe.fit.batch_size, rows_of_a_step(placement)) == (8, 72)
+    with pytest.raises(TrainError, match=r"fit\.batch: found 64; expected a multiple of 7"):
+        with_accumulation(
+            catalog.load_spec(Recipe, "recipes", "kto", sets={"fit.batch_size": 7}), 1
+        )
 
 
 def test_longer_rows_are_fewer_at_once(llama: ModelShape) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,29 @@ def test_a_learner_leaves_a_checkpoint(run: Run, recipe: str) -> None:
     assert (summary["base"], summary["judge"]) == (str(base_of(run)), "j")
     assert len([entry for entry in summary["log"] if "loss" in entry]) == 3
     assert not (result.path / "README.md").exists(), "the card is publish's"
+
+
+@pytest.mark.parametrize(
+    ("processes", "size"),
+    [(1, 4), (1, 7), pytest.param(2, 4, marks=pytest.mark.exhaustive)],
+)
+def test_a_dry_run_of_kto_counts_the_steps_that_it_takes(
+    run: Run, processes: int, size: int
+) -> None:
+    """Replies of weight 0 and one alone in the last batch are left out; of several processes also
+    a last batch that they cannot share."""
+    sets = ("data.unit=turn", "fit.max_steps=null", "fit.epochs=1", f"fit.batch_size={size}")
+    name = "ddp" if processes > 1 else None
+    specs = SpecOptions(sets=(*QUICK, *sets))
+    options = TrainOptions("kto", run=run.path, specs=specs, launch=name, in_process=name is None)
+    preview = train_recipe(replace(options, dry_run=True)).preview
+    (said,) = (line for line in preview if "optimiser steps: " in line)
+    path = train_recipe(options).path
+    assert path is not None
+    summary = json.loads((path / "training.json").read_text())
+    assert summary["processes"] == processes
+    rows, steps = summary["counts"]["rows"], summary["steps"]
+    assert said.startswith(f"{steps} optimiser steps: {rows} rows (one per turn), ")
 
 
 def test_refit_learns_what_was_rewarded(run: Run) -> None:

@@ -41,6 +41,8 @@ ABOUT = (
 
 ASKS = 3
 """Most calls for one grade."""
+GRADE_TOKENS = 64
+"""Longest reply to one."""
 _BEGINS = re.compile(r"\W*(yes|no)\b[^.!?\n]*", re.IGNORECASE)
 
 
@@ -115,7 +117,7 @@ async def _grade_one(
     for number in range(ASKS):
         key = f"grade/{fingerprint(text)}#{number}"
         completion = await caller.complete(
-            model, messages, Sampling(temperature=0, max_tokens=64), key=key
+            model, messages, Sampling(temperature=0, max_tokens=GRADE_TOKENS), key=key
         )
         last = text_of(completion.content)
         verdict = await offload_read(partial(yes_or_no, last), [last])

@@ -161,5 +161,6 @@ def test_the_plan_counts_them(tmp_path: Path) -> None:
         counts[judge] = run_experiment(options).plan.total_estimate.verdicts
     task = catalog.load_spec(TaskSpec, "tasks", "pocket-notes", sets={"sample.count": 10})
     splits = count_splits(e.split for e in load_examples(task, 0).examples)
-    assert counts["adaptation"] == 2 * (10 + splits["test"])
-    assert counts["adaptation-pretraining"] == 2 * splits["train"] > 0
+    train, test = splits["train"], splits["test"]
+    assert counts["adaptation"] == 2 * (10 + train + 2 * test), "two rounds are logged and tested"
+    assert counts["adaptation-pretraining"] == 2 * 2 * train > 0
