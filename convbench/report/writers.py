@@ -220,9 +220,10 @@ def _html_part(part: ReportPart) -> Iterator[str]:
 
 
 def _html_citations(citations: Citations) -> str:
-    sources = "".join(f"<li>{escape_html(source)}</li>" for source in citations.sources)
+    listed = "".join(f"<li>{escape_html(source)}</li>" for source in citations.sources)
+    sources = f"<ul>{listed}</ul>\n" if listed else ""
     return (
-        f'\n<section id="citation">\n<h2>Citation</h2>\n<ul>{sources}</ul>\n'
+        f'\n<section id="citation">\n<h2>Citation</h2>\n{sources}'
         f"<pre>{escape_html(citations.bibtex)}</pre>\n</section>"
     )
 
