@@ -75,7 +75,7 @@ def _read_papers() -> dict[str, Paper]:
         return {row["key"]: Paper(**row) for row in csv.DictReader(file)}
 
 
-PAPERS = _read_papers()
+PAPERS: Mapping[str, Paper] = _read_papers()
 """Every paper that a shipped spec names, by its BibTeX key, from `paper/papers.csv`."""
 
 
