@@ -1,4 +1,4 @@
-"""Write what is generated: JSON schemas of the specs, and the CLI and spec reference.
+"""Write what is generated: JSON schemas of the specs, the CLI and spec reference, and llms.txt.
 
 python docs/generate.py            write
 python docs/generate.py --check    exit 1 naming what is not current
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+import yaml
 from pydantic import BaseModel
 
 from convbench.api.signature import PARAMETERS, keyword_options, name_of
@@ -65,7 +66,25 @@ def outputs() -> dict[Path, str]:
     found[ROOT / "docs" / "reference" / "json.md"] = json_page()
     found[ROOT / "docs" / "reference" / "api.md"] = api_page()
     found[ROOT / "convbench" / "__init__.pyi"] = api_stub()
+    found[ROOT / "llms.txt"] = page_index()
     return found
+
+
+def page_index() -> str:
+    """Return the index of the pages for language models: the navigation of mkdocs.yml as links."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    pages = [entry for item in site["nav"] for entry in item.items()]
+    sections = {"Docs": [entry for entry in pages if isinstance(entry[1], str)]}
+    sections |= {
+        title: [entry for item in listed for entry in item.items()]
+        for title, listed in pages
+        if isinstance(listed, list)
+    }
+    parts = [f"# {site['site_name']}", f"> {site['site_description']}", "Start with README.md."]
+    for title, listed in sections.items():
+        links = "\n".join(f"- [{name}](docs/{path})" for name, path in listed)
+        parts.append(f"## {title}\n\n{links}")
+    return "\n\n".join(parts) + "\n"
 
 
 def json_page() -> str:

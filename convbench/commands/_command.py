@@ -61,6 +61,8 @@ class RunAnswer(Answer):
     """The repository on the Hub that it is from."""
     commit: str | None = None
     """The commit in that repository."""
+    citation: str | None = None
+    """File with BibTeX of what it was made from."""
     tags: list[str] = Field(default_factory=list)
     """Its tags."""
     note: str | None = None

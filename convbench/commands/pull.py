@@ -40,12 +40,13 @@ def restore_run(options: PullOptions) -> PulledRun:
 
 
 def run(options: PullOptions, context: RunContext) -> RunAnswer:
-    """Restore a published run, make it the newest run, and return its folder, repository and
-    commit.
+    """Restore a published run, make it the newest run, and return its folder, repository, commit
+    and file of citations.
 
     The answer has no counts. Raises HubError or RunError as `restore_run` does.
     """
     from convbench.models.weights_path import names_weights
+    from convbench.publish.pull import CITATION
 
     pulled = restore_run(options)
     run_flag = run_option(pulled.run.path)
@@ -54,14 +55,16 @@ def run(options: PullOptions, context: RunContext) -> RunAnswer:
         f"{COUNT}{run_flag}", *([] if needs_model else [f"convbench train swift{run_flag}"])
     )
     path = path_text(pulled.run.path)
-    answer = RunAnswer(run=path, repo=pulled.repo, commit=pulled.commit)
+    cited = path_text(pulled.run.path / CITATION)
+    answer = RunAnswer(run=path, repo=pulled.repo, commit=pulled.commit, citation=cited)
     return answer.with_source(run_flag if needs_model else None)
 
 
 def show(answer: RunAnswer) -> None:
-    """Print the run, its source, and what training on it needs."""
+    """Print the run, its source, what to cite, and what training on it needs."""
     print_fact("run", quoted(answer.run))
     print_fact("from", f"{answer.repo} at {(answer.commit or '')[:12]}")
+    print_fact("cite", quoted(answer.citation or ""))
     if answer._source is not None:
         text = f"name the base model: convbench train swift --model MODEL{answer._source}"
         print_fact("to train", text)

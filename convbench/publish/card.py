@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from convbench import __version__
 from convbench.printable import make_printable
 from convbench.publish.figures import CardFigures
 from convbench.publish.tables import CONFIGS
 from convbench.redact import redact_text
+from convbench.report.citations import collect_citations
 from convbench.report.measures import temperature_text
-from convbench.report.writers import inline_code, inline_text
+from convbench.report.writers import fence_code, inline_code, inline_text, markdown_citations
 from convbench.schema import JudgeSpec, ModelConfig, RunManifest, canonical_json, pick_template
 from convbench.schema.task import SPLITS
 from convbench.stats.means import Estimate
@@ -90,14 +90,6 @@ def _details_block(title: str, text: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{block}\n\n</details>"
 
 
-def fence_code(text: str, language: str) -> str:
-    """Return text as a Markdown code block, with a fence longer than any in the text."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"
-
-
 # ruff: noqa: S608 - the SQL here is an example for readers
 
 
@@ -138,7 +130,7 @@ def dataset_card(
         prompts_section(manifest, judges),
         _limits_section(manifest, numbers),
         _licence_section(manifest),
-        citation_section(manifest),
+        markdown_citations(collect_citations([manifest], judges.values())),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
@@ -455,18 +447,6 @@ def _licence_section(manifest: RunManifest) -> str:
         f"## Licence\n\nThe questions keep the licence{source}: {inline_code(licence.id)}.{note} "
         "The conversations are released under the same licence."
     )
-
-
-def citation_section(manifest: RunManifest) -> str:
-    """Return the Markdown section with the BibTeX of the source dataset, if it has one, and of
-    convbench."""
-    blocks = [manifest.task.licence.citation] if manifest.task.licence.citation else []
-    blocks.append(
-        "@software{convbench,\n  title = {convbench: multi-turn conversations from build to "
-        f"report}},\n  version = {{{__version__}}}\n}}"
-    )
-    body = "\n\n".join(make_printable(block).strip() for block in blocks)
-    return f"## Citation\n\n{fence_code(body, 'bibtex')}"
 
 
 def markdown_grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from convbench.models.weights_path import SHIPPED_REFS
-from convbench.publish.card import citation_section, markdown_grid, model_terms
-from convbench.report.writers import inline_code, inline_text
+from convbench.publish.card import markdown_grid, model_terms
+from convbench.report.citations import collect_citations
+from convbench.report.writers import inline_code, inline_text, markdown_citations
 from convbench.schema import JudgeSpec, RunManifest
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -88,7 +89,7 @@ def model_card(
         _load_section(repo, adapter=adapter),
         _limits_section(manifest, results),
         _licence_section(manifest, judges, base),
-        citation_section(manifest),
+        markdown_citations(collect_citations([manifest], judges.values(), [recipe])),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 

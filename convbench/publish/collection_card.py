@@ -11,9 +11,10 @@ import yaml
 
 from convbench import __version__
 from convbench.hub.repo import UploadResult
-from convbench.publish.card import fence_code, markdown_grid, mean_text
+from convbench.publish.card import markdown_grid, mean_text
 from convbench.publish.dataset import DatasetFolder
-from convbench.report.writers import inline_code, inline_text
+from convbench.report.citations import collect_citations
+from convbench.report.writers import fence_code, inline_code, inline_text, markdown_citations
 from convbench.schema import RunManifest
 from convbench.store import Run
 
@@ -72,10 +73,14 @@ an experiment. Made with convbench {__version__}.""",
         SAMPLES,
         _query_section([each.repo for each in sets]),
     ]
+    cited = collect_citations(
+        (each.run.manifest for each in sets),
+        (spec for each in sets for spec in each.run.judge_specs().values()),
+    )
     if left_out:
         lines = "\n".join(f"- {inline_text(name)}: {left_out[name]}" for name in left_out)
         parts.append(f"## Runs that are not published\n\n{lines}")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, markdown_citations(cited)]) + "\n"
 
 
 def _table_section(sets: Sequence[ExperimentSet]) -> str:

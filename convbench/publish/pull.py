@@ -9,12 +9,18 @@ from pathlib import Path
 from convbench.errors import RunError
 from convbench.formats.check import check_names, check_run
 from convbench.hub.repo import Remote, fetch_file, inspect_repo
+from convbench.printable import make_printable
 from convbench.publish.dataset import RECORDS
+from convbench.report.citations import collect_citations
 from convbench.store import Run, refuse_latest
 from convbench.store.jsonl import Appender, disk_error, write_atomic
 from convbench.store.portable import make_portable
 from convbench.store.scratch import make_workspace
 from convbench.store.seal import seal_run
+
+CITATION = "CITATION.bib"
+"""In the pulled run's folder: BibTeX of its task's set, of the papers behind its specs, and of
+convbench."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,10 @@ def pull_dataset(repo: str, path: Path | None = None, revision: str | None = Non
             staging = space / "run"
             _copy_files(remote, names, staging)
             manifest = check_run(staging, f"dataset {repo}")
-            _write_origin(Run(staging, manifest), f"{repo}@{remote.commit}")
+            run = Run(staging, manifest)
+            cited = collect_citations([manifest], run.judge_specs().values())
+            (staging / CITATION).write_text(f"{make_printable(cited.bibtex)}\n", encoding="utf-8")
+            _write_origin(run, f"{repo}@{remote.commit}")
             for name in RECORDS:
                 if (staging / name).exists():
                     with Appender(staging / name):

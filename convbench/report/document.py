@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from convbench.report.citations import Citations
+
 Rank = Literal[0, 1, 2]
 
 
@@ -126,6 +128,8 @@ class Document:
     """Whether its LaTeX is a complete document, not tables to paste into one."""
     columns: Literal["one", "two"] = "two"
     """Width of its LaTeX tables, in columns of a two-column page."""
+    citations: Citations | None = None
+    """What to cite for its results, the last section of its Markdown and HTML."""
 
 
 def slug(text: str) -> str:

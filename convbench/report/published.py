@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from convbench.report.citations import PAPERS
 from convbench.report.document import Column
 from convbench.report.policies import NAMES
 
@@ -28,10 +29,7 @@ ALSO = {"sciq": "sciqa"}
 2017) and described as ScienceQA ("multimodal", "text and diagrams"), so both are compared with it.
 """
 
-CITATION = (
-    "Mukherjee et al., Offline RL by Reward-Weighted Fine-Tuning for Conversation Optimization, "
-    "NeurIPS 2025"
-)
+CITATION = PAPERS["mukherjee2025offline"].line
 NAIVE = (
     "its standard errors are naive over conversations, e.g. sqrt(.7993*.2007/289) = .0236 for "
     "SWiFt on ARC; --se naive gives ours in the same way"
@@ -211,8 +209,7 @@ def colbench_table(model: str = "") -> ReferenceTable:
     return ReferenceTable(
         title="ColBench, published",
         authors="Zhou et al. 2025",
-        citation="Zhou et al., SWEET-RL: Training Multi-Turn LLM Agents on Collaborative Reasoning "
-        f"Tasks, 2025 (arXiv 2503.15478), {'table 4' if large else 'tables 2 and 3'}",
+        citation=f"{PAPERS['zhou2025sweetrl'].line}, {'table 4' if large else 'tables 2 and 3'}",
         setting=f"policy {LARGE if large else 'Llama-3.1-8B-Instruct'}, its own human simulators "
         "and checker",
         columns=(
@@ -268,7 +265,7 @@ def self_edit_table(protocol: str = "self-edit") -> ReferenceTable:
     return ReferenceTable(
         title=SELF_EDITS,
         authors="Zweiger et al. 2025",
-        citation="Zweiger et al., Self-Adapting Language Models (SEAL), 2025",
+        citation=PAPERS["zweiger2025seal"].line,
         setting="policy Qwen2.5-7B, 200 passages of SQuAD, answers graded by a model",
         columns=(
             Column("Accuracy, single passage", "Single"),
@@ -297,7 +294,7 @@ def few_shot_table() -> ReferenceTable:
     return ReferenceTable(
         title=FEW_SHOT,
         authors="Zweiger et al. 2025",
-        citation="Zweiger et al., Self-Adapting Language Models (SEAL), 2025",
+        citation=PAPERS["zweiger2025seal"].line,
         setting="policy Llama-3.2-1B-Instruct, 8 tasks of ARC-AGI's evaluation set that the best "
         "known settings solve, 5 self-edits each",
         columns=(Column("Success rate", "Success"),),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
+from convbench.report.citations import Citations, collect_citations
 from convbench.report.document import Document
 from convbench.report.experiment.against import against_part
 from convbench.report.experiment.experiment_document import (
@@ -19,7 +20,7 @@ from convbench.report.gold import gold_report
 from convbench.report.layout import judges_of, report_document
 from convbench.report.pairwise import section_tournaments
 from convbench.report.plots.style import Page
-from convbench.report.policies import plain_name
+from convbench.report.policies import judge_spec, plain_name
 from convbench.report.sections import (
     Section,
     policy_aliases,
@@ -73,7 +74,10 @@ def create_report(options: ReportOptions) -> ReportResult:
         report_sections = with_baseline(report_sections, options.baseline, "--baseline")
     options = replace(options, against=_policy_names(report_sections, options.against))
     document = replace(
-        _build_document(report_sections, options), columns=options.columns, runs=run_folders(runs)
+        _build_document(report_sections, options),
+        columns=options.columns,
+        runs=run_folders(runs),
+        citations=section_citations(report_sections, options.judge),
     )
     return ReportResult(runs, report_sections, document)
 
@@ -105,6 +109,20 @@ def _names_in_experiment(sections: Sequence[Section], typed: Sequence[str]) -> t
 def run_folders(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the paths of the runs' folders as texts, in the order of the runs."""
     return tuple(str(run.path) for run in runs)
+
+
+def section_citations(sections: Sequence[Section], judge: str | None) -> Citations:
+    """Return what to cite for the policies of these sections and their judges; `judge` limits it to
+    one judge."""
+    policies = [
+        p for section in sections for policy in section.policies for p in policy.run_policies
+    ]
+    specs = (judge_spec(s.policies, name) for s in sections for name in judges_of(s, judge))
+    return collect_citations(
+        (policy.run.manifest for policy in policies),
+        (spec for spec in specs if spec is not None),
+        (policy.recipe for policy in policies if policy.recipe),
+    )
 
 
 def _build_document(sections: Sequence[Section], options: ReportOptions) -> Document:
@@ -169,6 +187,7 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
         document,
         parts=(document.parts[0], *more, *document.parts[1:]),
         runs=run_folders(experiment.runs),
+        citations=section_citations(experiment.sections, options.judge),
     )
     return ReportResult(list(experiment.runs), list(experiment.sections), document, root=root)
 

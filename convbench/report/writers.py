@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.printable import make_printable
+from convbench.report.citations import Citations
 from convbench.report.document import (
     Cell,
     Document,
@@ -39,6 +40,8 @@ def render_markdown(document: Document) -> str:
     lines = [f"# {inline_text(document.title)}", ""]
     for part in document.parts:
         lines += _markdown_part(part)
+    if document.citations is not None:
+        lines.append(markdown_citations(document.citations))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -73,6 +76,21 @@ def _markdown_sides(talk: SideBySide) -> Iterator[str]:
             yield from ("", "</details>", "")
     for table in talk.tables:
         yield from (f"#### {inline_text(table.caption)}", "", *markdown_table(table), "")
+
+
+def markdown_citations(citations: Citations) -> str:
+    """Return the Markdown section with what to cite: which spec follows which paper, and BibTeX."""
+    sources = "".join(f"- {inline_text(source)}\n" for source in citations.sources)
+    body = fence_code(make_printable(citations.bibtex), "bibtex")
+    return "\n".join(["## Citation", "", *([sources] if sources else []), body])
+
+
+def fence_code(text: str, language: str) -> str:
+    """Return text as a Markdown code block, with a fence longer than any in the text."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def markdown_table(table: Table) -> Iterator[str]:
@@ -151,7 +169,7 @@ h3 { font-size: 1.1rem; margin: 2rem 0 .3rem } h4 { margin: 0 0 .2rem }
 article { border: 1px solid var(--line); border-radius: .4rem; padding: .8rem; min-width: 0 }
 dl { margin: 0; font-size: .9rem } dt { font-weight: 600; margin-top: .6rem }
 dd { margin: .1rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate }
-p, h1, h2, h3, li { overflow-wrap: anywhere }
+p, h1, h2, h3, li { overflow-wrap: anywhere } pre { overflow-x: auto; font-size: .8rem }
 @media print { body { margin: 0; font-size: 11px } figure, table { break-inside: avoid } }
 """
 SCREEN = 130
@@ -172,10 +190,11 @@ def render_html(document: Document) -> str:
     """
     title = escape_html(document.title)
     parts = "\n".join(line for part in document.parts for line in _html_part(part))
-    links = "".join(
-        f'<li><a href="#{slug(part.title)}">{escape_html(part.title)}</a></li>'
-        for part in document.parts
-    )
+    titles = [part.title for part in document.parts]
+    if document.citations is not None:
+        parts += _html_citations(document.citations)
+        titles.append("Citation")
+    links = "".join(f'<li><a href="#{slug(t)}">{escape_html(t)}</a></li>' for t in titles)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">\n'
@@ -198,6 +217,15 @@ def _html_part(part: ReportPart) -> Iterator[str]:
     for note in part.notes:
         yield f'<p class="note">{escape_html(note)}</p>'
     yield "</section>"
+
+
+def _html_citations(citations: Citations) -> str:
+    listed = "".join(f"<li>{escape_html(source)}</li>" for source in citations.sources)
+    sources = f"<ul>{listed}</ul>\n" if listed else ""
+    return (
+        f'\n<section id="citation">\n<h2>Citation</h2>\n{sources}'
+        f"<pre>{escape_html(citations.bibtex)}</pre>\n</section>"
+    )
 
 
 def _html_sides(talk: SideBySide) -> Iterator[str]:

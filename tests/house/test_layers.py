@@ -254,7 +254,8 @@ def test_the_top_level_is_the_agreed_one() -> None:
     agreed = {
         "pyproject.toml", "convbench", "specs", "trainers", "tests", "docs", "README.md",
         "Makefile", "LICENSE", "CHANGELOG.md", "constraints.txt", "mkdocs.yml", ".ci",
-        ".gitignore",
+        ".gitignore", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "AGENTS.md", "llms.txt",
+        ".github", ".pre-commit-config.yaml",
     }  # fmt: skip
     assert tops <= agreed, f"not agreed: {tops - agreed}"
 

@@ -211,6 +211,7 @@ def test_the_card_tells_data_recipe_training_and_licence(checkpoint: Path) -> No
         "32 logged, 30 trained on", "8 not in split train", "equation (9)",
         "0.5 (step 1) | 0.25 (step 5)", "tokens: 999", "time: 12 s", "cc-by-sa-4.0",
         "Not evaluated", "openai/tiny", "@software{convbench",
+        "- recipe swift: Mukherjee et al. 2025, section 3.3",
         'AutoModelForCausalLM.from_pretrained("alice/dry")',
     ):  # fmt: skip
         assert text in body, text

@@ -116,6 +116,7 @@ def test_a_dry_run_writes_a_folder_for_each_repository(root: Path) -> None:
     assert sorted(path.name for path in done.folder.iterdir()) == sorted([*NAMES, "study"])
     card = (done.folder / "study" / "README.md").read_text()
     assert "# study: two modes &amp; two seeds" in card
+    assert card.count("@inproceedings{mukherjee2025offline,") == card.count("@software{") == 1
     for name in NAMES:
         assert f"[alice/{name}](https://huggingface.co/datasets/alice/{name})" in card
         assert (done.folder / name / "README.md").is_file()

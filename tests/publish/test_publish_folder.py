@@ -84,6 +84,9 @@ def test_card_tells_what_a_reader_needs(tmp_path: Path) -> None:
         "hf://datasets/alice/set/conversations",
         "convbench pull alice/set",
         "@article{clark2018think",
+        "- protocol reasoning: Mukherjee et al. 2025, sections E.1 and E.2",
+        "@inproceedings{mukherjee2025offline,",
+        "author = {{convbench contributors}}",
         "| `rules` | train | 0.6500 | 2 | 0 |",
         "clustered by group",
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,12 @@ def test_build_publish_pull_gives_equal_records(hub: Client, tmp_path: Path) -> 
     assert back.judge_specs() == run.judge_specs()
     assert back.manifest.pulled_from == f"alice/round@{done['commit']}"
     assert back.manifest.model_copy(update={"pulled_from": None}) == run.manifest
+    cited = (back.path / "CITATION.bib").read_text()
+    assert re.findall(r"@\w+\{(\w+),", cited) == [
+        "clark2018think",
+        "mukherjee2025offline",
+        "convbench",
+    ]
     assert sorted(p.name for p in back.path.parent.iterdir()) == ["back", "r"]
 
 

@@ -39,6 +39,10 @@ def test_each_policy_stands_against_its_namesake(folders: dict[str, Path]) -> No
     document = create_report(options).document
     part = document.parts[1]
     assert part.title == "Against before"
+    assert document.citations is not None
+    assert "protocol reasoning: Mukherjee et al. 2025, sections E.1 and E.2" in (
+        document.citations.sources
+    )
     (table,) = part.tables
     assert "differences to before, paired" in table.caption
     assert [row[0].text for row in table.rows] == [
