@@ -146,14 +146,16 @@ def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> Judg
 
         previews = [preview_judge(run, item, options.calls) for item in judges]
         foreseen = _forecast_judging(runner, run, previews)
-        with_calls = [
-            item for item, shown in zip(judges, previews, strict=True) if shown.estimate.calls
+        pending = [
+            item
+            for item, shown in zip(judges, previews, strict=True)
+            if shown.estimate.conversations
         ]
         return JudgeResult(
             run,
             previews=previews,
             forecast=foreseen,
-            problem=find_problem(with_calls, calls, run),
+            problem=find_problem(pending, calls, run),
             warnings=unquoted_warnings(judges),
         )
     result = judge_with(run, judges, calls, runner.judge_shards if runner else score_here)
