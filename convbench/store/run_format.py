@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from convbench import __version__
 from convbench.errors import RunError
 from convbench.schema import RunManifest
 from convbench.schema.run import FORMAT
@@ -52,6 +51,6 @@ def parse_manifest(where: str, data: bytes) -> RunManifest:
 def _newer_text(where: str, number: int, version: Any) -> str:
     writer = f"convbench {version!r:.40}" if isinstance(version, str) else "a newer convbench"
     return (
-        f"{where}: format: found {number}, written by {writer}; convbench {__version__} reads "
-        f"formats up to {FORMAT}; update it (pip install -U convbench)"
+        f"{where}: format: found {number}, written by {writer}; this version reads formats "
+        f"up to {FORMAT}; update convbench (pip install -U convbench)"
     )

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from convbench import __version__
 from convbench.errors import RunError
 from convbench.formats.check import check_run
 from convbench.schema.run import FORMAT, RunManifest
@@ -109,7 +108,7 @@ def test_run_of_a_newer_format_is_refused_in_one_line(name: str, newer: Path) ->
     command = "build --run runs/one" if name == "resume" else COMMANDS[name][0]
     error = convbench(newer, *shlex.split(command)).error
     assert f"run.json: format: found {FORMAT + 1}, written by convbench '9.8.7'" in error
-    assert f"convbench {__version__} reads formats up to {FORMAT}; update it" in error
+    assert f"this version reads formats up to {FORMAT}; update convbench" in error
     assert "pip install -U convbench" in error
 
 
@@ -131,7 +130,7 @@ def test_number_that_is_none_is_refused(number: object) -> None:
 
 
 def test_newer_format_names_no_version_that_is_no_text() -> None:
-    with pytest.raises(RunError, match="written by a newer convbench; convbench"):
+    with pytest.raises(RunError, match="written by a newer convbench; this"):
         parse_manifest("here", json.dumps({"format": 7, "version": ["\x1b[2J"]}).encode())
 
 
