@@ -44,6 +44,11 @@ class ConvbenchError(Exception):
     """Exit code of the CLI."""
 
 
+class RetiredNameWarning(FutureWarning):
+    """Issued for a name that the next minor release does not read: it says the name to use. The CLI
+    shows it as a note."""
+
+
 class UsageError(ConvbenchError):
     """Options or words that do not go together, whatever lies on the disk."""
 

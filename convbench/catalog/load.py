@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from convbench.catalog.find import locate_spec
 from convbench.catalog.read import parse_yaml, read_yaml, refuse_non_json
 from convbench.catalog.texts import check_templates
-from convbench.errors import SpecError
+from convbench.errors import RetiredNameWarning, SpecError
 from convbench.schema.base import FrozenModel
 
 S = TypeVar("S", bound=BaseModel)
@@ -42,6 +43,8 @@ def load_spec(
     value = read_extended(path, kind, specs, moved_fields=moved_fields)
     where = f"{path} with --set {' '.join(sets)}" if sets else str(path)
     for key, new in (sets or {}).items():
+        if key in moved_fields:
+            _warn_retired("--set", key, moved_fields[key])
         assign_key(value, moved_fields.get(key, key), new, where)
     return check_spec(model, value, where)
 
@@ -60,7 +63,11 @@ def read_extended(
     an old place (`moved_fields`, new by old) are moved in each file first. The result is not
     validated. Raises SpecError for a file that cannot be read or found, and for more than 8 levels.
     """
-    value: dict[str, Any] = _move_fields(read_yaml(path), moved_fields, str(path))
+    written = read_yaml(path)
+    for old, new in moved_fields.items():
+        if _has_field(written, old):
+            _warn_retired(str(path), old, new)
+    value: dict[str, Any] = _move_fields(written, moved_fields, str(path))
     value.setdefault("name", path.stem)
     base = value.pop("extends", None)
     if base is None:
@@ -83,15 +90,30 @@ def _move_fields(value: Any, moved_fields: Mapping[str, str], origin: str) -> An
     """Return a mapping with fields at an old place moved to the new one. Raises SpecError if both
     places have a value."""
     for old, new in moved_fields.items():
-        section, _, key = old.partition(".")
-        inside = value.get(section) if isinstance(value, dict) else None
-        if not isinstance(inside, dict) or key not in inside:
+        if not _has_field(value, old):
             continue
         if value.get(new) is not None:
             raise SpecError(f"{origin}: {old}: found beside {new}; expected {new} alone")
+        section, _, key = old.partition(".")
+        inside = value[section]
         rest = {name: content for name, content in inside.items() if name != key}
         value = {**value, section: rest, new: inside[key]}
     return value
+
+
+def _has_field(value: Any, dotted: str) -> bool:
+    """Return whether a mapping has a field SECTION.KEY."""
+    section, _, key = dotted.partition(".")
+    inside = value.get(section) if isinstance(value, dict) else None
+    return isinstance(inside, dict) and key in inside
+
+
+def _warn_retired(origin: str, old: str, new: str) -> None:
+    warnings.warn(
+        f"{origin}: {old} is now {new}; the next minor release does not read {old}",
+        RetiredNameWarning,
+        stacklevel=4,
+    )
 
 
 def merge_mappings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import inspect
 import os
 import types
 import typing
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from convbench.commands._config import keys_of_env, option_origin
 from convbench.commands._help import fold_tables
 from convbench.commands._json import answering_mistakes, print_envelope
 from convbench.commands._words import load_command
-from convbench.errors import ConvbenchError, RunError, SpecError
+from convbench.errors import ConvbenchError, RetiredNameWarning, RunError, SpecError
 from convbench.options.declare import WHERE, FlatOption, flat_options, from_flat, option_word
 
 
@@ -37,7 +38,7 @@ def register_command(app: typer.Typer, word: str, panel: str) -> None:
         values = {name: value for name, value in values.items() if not name.endswith(OTHER_WAY)}
         failure: BaseException | None = None
         try:
-            with _naming_files():
+            with _naming_files(), _noting_retired_names(context):
                 _note_defaults(context)
                 context.answer = command.run(_build_options(command, values, context), context)
         except EarlyExit as ended:
@@ -114,6 +115,23 @@ def flags_of(word: str) -> set[str]:
     Arguments are included as if they were flags; `--json`, `--help` and short forms are not.
     """
     return {f"--{option_word(option)}" for option in flat_options(load_command(word).options_class)}
+
+
+@contextmanager
+def _noting_retired_names(context: RunContext) -> Iterator[None]:
+    """Add a note for each RetiredNameWarning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RetiredNameWarning)
+        show_other = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, RetiredNameWarning):
+                show_other(message, category, *where)
+            elif str(message) not in context.notes:
+                context.add_note(str(message))
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 @contextmanager

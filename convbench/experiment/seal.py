@@ -177,13 +177,16 @@ def taught_accuracies(
 
 def _other_writers(done: RoundsResult, judge: Judge) -> list[tuple[str, Run]]:
     """Return (name, run) of each other model whose edits of the test passages the run's own policy
-    learnt."""
+    learnt. Evaluations of a recipe's checkpoints, such as another learner's rounds, are left out.
+    """
     own_learners = learner_fingerprints(done.run, judge)
     rounds = {each.evaluated.path for each in done.rounds if each.evaluated}
     return [
         (f"self-edits of {child.path.name}", child)
         for child in done.run.child_runs()
-        if child.path not in rounds and _learners(child, judge) == own_learners
+        if child.path not in rounds
+        and "recipe" not in child.manifest.extra
+        and _learners(child, judge) == own_learners
     ]
 
 
@@ -234,8 +237,7 @@ def many_passages(result: SealResult, options: RoundsOptions) -> None:
         others = [
             (name, child, False)
             for name, child in _other_writers(result.rounds, judge)
-            if (name in result.taught or is_for_rewards_only(judge))
-            and "recipe" not in child.manifest.extra
+            if name in result.taught or is_for_rewards_only(judge)
         ]
         result.pretrained = {
             name: passages.pretraining_accuracies(

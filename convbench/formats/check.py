@@ -21,11 +21,11 @@ from convbench.schema import (
 )
 from convbench.store.keys import NameSet
 from convbench.store.parts import iter_streams
+from convbench.store.run_format import parse_manifest
+from convbench.store.shape import read_bytes
 
 Record = TypeVar("Record", bound=BaseModel)
 
-FORMAT = 1
-"""Format number of the run directories that this version reads."""
 LARGEST = {"run.json": 16 << 20, "judge": 4 << 20, "media": 32 << 20, "records": 16 << 30}
 """Most bytes of a file, by its kind."""
 LONGEST_LINE = 32 << 20
@@ -82,7 +82,10 @@ def check_run(folder: Path, repo: str) -> RunManifest:
     is missing, or a spec that names a Python function other than convbench's own. `repo` is the
     repository's name, for errors.
     """
-    manifest = _read_manifest(folder / "run.json", repo)
+    try:
+        manifest = parse_manifest(f"{repo}: run/run.json", read_bytes(folder / "run.json"))
+    except RunError as error:
+        raise HubError(str(error)) from None
     _refuse_functions(manifest.model_dump(mode="json"), f"{repo}: run/run.json")
     for path in sorted((folder / "judges").glob("*.json")):
         spec = _validate_record(path.read_bytes(), JudgeSpec, f"{repo}: run/judges/{path.name}")
@@ -125,23 +128,6 @@ def _conversation_ids(
                         f"{where}: image {_short_repr(part.file)} is missing from run/media"
                     )
         yield conversation.conversation_id
-
-
-def _read_manifest(path: Path, repo: str) -> RunManifest:
-    where = f"{repo}: run/run.json"
-    try:
-        value = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise HubError(f"{where}: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise HubError(f"{where}: found {type(value).__name__}; expected a mapping")
-    if value.get("format") != FORMAT:
-        raise HubError(
-            f"{where}: found format {_short_repr(value.get('format'))}; this version reads "
-            f"{FORMAT}; "
-            "a newer convbench may read it (pip install -U convbench)"
-        )
-    return _validate_record(orjson.dumps(value), RunManifest, where)
 
 
 def _read_records(path: Path, model: type[Record], repo: str) -> Iterator[tuple[str, Record]]:

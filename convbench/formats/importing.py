@@ -15,7 +15,14 @@ from convbench.errors import DataError, RunError
 from convbench.formats.chats import LoggedChat, LoggedDialogue, read_chat
 from convbench.formats.questions import Questions, example_of
 from convbench.formats.rows import HUB, Row, logged_rows
-from convbench.formats.shapes import FIELDS, Unusable, chats_of, refuse_deep, rename_fields
+from convbench.formats.shapes import (
+    FIELDS,
+    MissingField,
+    Unusable,
+    chats_of,
+    refuse_deep,
+    rename_fields,
+)
 from convbench.schema import (
     Conversation,
     FinishReason,
@@ -142,32 +149,48 @@ def read_chats(
 
     `names` maps our keys to the rows' keys. Unusable rows are appended to `left_out` as `PLACE:
     REASON`; without such a list they count as invalid. Raise DataError at the end that names the
-    first invalid row, with up to MOST_WRONG - 1 more as its notes.
+    first invalid row, with up to MOST_WRONG - 1 more as its notes; of those without a field that
+    `names` names, only the first is listed.
     """
-    wrong: list[str] = []
+    wrong: list[DataError] = []
     count = 0
+    mappings: Counter[str] = Counter()
     for row in rows:
         try:
             chats = list(_row_chats(row, names, left_out))
         except DataError as error:
             count += 1
+            if isinstance(error, MissingField):
+                mappings[error.mapping] += 1
+                if mappings[error.mapping] > 1:
+                    continue
             if len(wrong) < MOST_WRONG:
-                wrong.append(str(error))
+                wrong.append(error)
         else:
             if not wrong:
                 yield from chats
     if wrong:
-        raise _unreadable_rows(wrong, count)
+        raise _unreadable_rows(wrong, count, mappings)
 
 
-def _unreadable_rows(wrong: Sequence[str], count: int) -> DataError:
-    first, *more = wrong
+def _unreadable_rows(
+    wrong: Sequence[DataError], count: int, mappings: Mapping[str, int]
+) -> DataError:
+    """Return the error for `count` invalid rows, of which `wrong` are listed: of the rows without a
+    field of `--map` the first, with their number by `mappings` if other rows are wrong too."""
+    first, *more = (_with_count(error, count, mappings) for error in wrong)
     error = DataError(first if count == 1 else f"{count} rows cannot be read, the first: {first}")
-    if count > len(wrong):
-        more.append(f"and {count - len(wrong)} more")
+    unlisted = count - len(wrong) - sum(mappings.values()) + len(mappings)
+    if unlisted > 0:
+        more.append(f"and {unlisted} more")
     for line in more:
         error.add_note(line)
     return error
+
+
+def _with_count(error: DataError, count: int, mappings: Mapping[str, int]) -> str:
+    rows = mappings[error.mapping] if isinstance(error, MissingField) else 1
+    return f"{error} ({rows} rows)" if 1 < rows < count else str(error)
 
 
 def _row_chats(

@@ -65,6 +65,14 @@ class Unusable(DataError):
         self.reason = reason
 
 
+class MissingField(DataError):
+    """Raised for a row without a field that `--map` names; `mapping` is its OURS=THEIRS."""
+
+    def __init__(self, line: str, mapping: str) -> None:
+        super().__init__(line)
+        self.mapping = mapping
+
+
 def extra_metadata(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return a row's metadata: its own, its unknown keys, and as `message_fields` those of its
     messages, one object a message, if any has some.
@@ -232,16 +240,17 @@ def rename_fields(row: Mapping[str, Any], names: Mapping[str, str], where: str) 
     """Return a copy of a row with its fields under our names; other fields stay.
 
     `names` maps ours to the row's; `a.b` reaches into an object, which then stays too. Raise
-    DataError for a field that the row does not have.
+    MissingField for a field that the row does not have.
     """
     fields = dict(row)
     for ours, theirs in names.items():
         value: Any = row
         for part in theirs.split("."):
             if not isinstance(value, Mapping) or part not in value:
-                raise DataError(
+                raise MissingField(
                     f"{where}: --map {ours}={theirs}: found no {part!r}; expected one of "
-                    f"{', '.join(map(str, value)) if isinstance(value, Mapping) else 'none'}"
+                    f"{', '.join(map(str, value)) if isinstance(value, Mapping) else 'none'}",
+                    f"{ours}={theirs}",
                 )
             value = value[part]
         if "." not in theirs:

@@ -9,11 +9,13 @@ answer counts.
 from __future__ import annotations
 
 from convbench.answers.grade import grade_conversation
-from convbench.errors import DataError
+from convbench.judge.rules import gold_letter
 from convbench.schema import Conversation, Example, ProtocolSpec
 
 VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""
+NEEDS_GOLD_LETTER = True
+"""Only questions whose gold answer is the letter of an option can be scored."""
 RIGHT, WRONG, UNREAD = 10.0, 2.0, 0.0
 
 
@@ -23,11 +25,7 @@ def score(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
 
     Raise DataError for a question whose gold answer is not the letter of an option.
     """
-    if example.answer not in example.letters:
-        raise DataError(
-            f"judge answer: example {example.example_id} has answer {example.answer!r} and options "
-            f"{list(example.letters)}; expected the letter of an option"
-        )
+    gold_letter("answer", example)
     graded = grade_conversation(protocol, conversation, example)
     if graded.answer is None:
         return {"overall": UNREAD}

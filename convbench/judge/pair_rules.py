@@ -11,6 +11,8 @@ from convbench.schema import Conversation, Example, ProtocolSpec
 
 VERSION = 2
 """Raised whenever a preference may move; part of the judge's fingerprint."""
+NEEDS_GOLD_LETTER = True
+"""Only questions whose gold answer is the letter of an option can be compared."""
 NEAR = 0.25
 """Difference of overall scores (0 to 10) below which neither is better."""
 

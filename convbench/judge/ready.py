@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from convbench import templates
 from convbench.engine import run_in_loop
-from convbench.errors import ConvbenchError, MissingDependency, SpecError
+from convbench.errors import ConvbenchError, MissingDependency, RunError, SpecError
 from convbench.install import with_extra
 from convbench.judge.ask import FIELDS, judge_fields
 from convbench.judge.kinds import kind_of
@@ -37,6 +38,8 @@ def check_ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = N
     for judge in judges:
         if run is not None and judge.model is not None:
             check_variables(judge.spec, run.examples.values())
+        if run is not None:
+            _refuse_without_letters(judge, run.examples)
         for need in sorted(kind_of(judge.spec).needs):
             NEEDS[need](judge, calls, run)
 
@@ -74,6 +77,19 @@ def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
         raise SpecError(
             f"judge {spec.name}: prompt: found no {{{{ transcript }}}}; without it the judge sees "
             "nothing of a conversation"
+        )
+
+
+def _refuse_without_letters(judge: Judge, examples: Mapping[str, Example]) -> None:
+    """Raise RunError if a judge's function scores only questions whose gold answer is the letter of
+    an option (its module has NEEDS_GOLD_LETTER), and there is none."""
+    module = sys.modules.get(getattr(judge.function, "__module__", ""))
+    if not getattr(module, "NEEDS_GOLD_LETTER", False):
+        return
+    if not any(example.answer in example.letters for example in examples.values()):
+        raise RunError(
+            f"judge {judge.name}: found {len(examples):,} questions, none with a gold answer that "
+            "is the letter of an option; expected one; name another judge (convbench list judges)"
         )
 
 

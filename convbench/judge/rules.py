@@ -86,6 +86,19 @@ class Features:
     longest: int
 
 
+def gold_letter(judge: str, example: Example) -> str:
+    """Return the letter of a question's gold answer.
+
+    Raises DataError, with the same text for every question, if it is not the letter of an option.
+    """
+    if example.answer is None or example.answer not in example.letters:
+        raise DataError(
+            f"judge {judge}: the gold answer of the question is not the letter of an option; "
+            "expected one"
+        )
+    return example.answer
+
+
 def extract_features(
     conversation: Conversation, example: Example, protocol: ProtocolSpec, mode: Mode | None = None
 ) -> Features:
@@ -206,6 +219,8 @@ def _infer_mode(conversation: Conversation, protocol: ProtocolSpec) -> Mode:
 
 VERSION = 3
 """Raised whenever a score may move; part of the judge's fingerprint."""
+NEEDS_GOLD_LETTER = True
+"""Only questions whose gold answer is the letter of an option can be scored."""
 
 
 NOT_RIGHT = 0.4
@@ -225,14 +240,10 @@ def score(
     Without `mode` it is thinking if a prompt names the tag. Raise DataError for a question whose
     gold answer is not the letter of an option.
     """
-    if example.answer not in example.letters:
-        raise DataError(
-            f"judge rules: example {example.example_id} has answer {example.answer!r} and options "
-            f"{list(example.letters)}; expected the letter of an option"
-        )
+    gold = gold_letter("rules", example)
     seen = extract_features(conversation, example, protocol, mode)
     scores = {
-        "accuracy": _accuracy_score(seen, example.answer or ""),
+        "accuracy": _accuracy_score(seen, gold),
         "reasoning": _reasoning_score(seen),
         "comprehensiveness": 1 + 6 * seen.covered + 3 * seen.decided,
         "pedagogical": _pedagogical_score(seen),

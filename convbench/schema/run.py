@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -177,10 +177,14 @@ class ModelConfig(FrozenModel):
         return options | ({"reasoning_effort": effort} if effort else {})
 
 
+FORMAT: Final = 1
+"""Format number of the run folders that this version writes; it reads older ones too."""
+
+
 class RunManifest(FrozenModel):
     """What a run is. A run never changes its specs or its cast."""
 
-    format: Literal[1] = 1
+    format: Literal[1] = FORMAT
     """Version of the run directory's layout."""
     id: Label
     """Unique: date, time, random digits."""

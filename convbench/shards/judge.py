@@ -147,13 +147,15 @@ def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> Judg
 
         previews = [preview_judge(run, item, options.calls) for item in judges]
         foreseen = _forecast_judging(runner, run, previews)
-        with_calls = [
-            item for item, shown in zip(judges, previews, strict=True) if shown.estimate.calls
+        pending = [
+            item
+            for item, shown in zip(judges, previews, strict=True)
+            if shown.estimate.conversations
         ]
-        problem = find_problem(with_calls, calls, run)
+        problem = find_problem(pending, calls, run)
         places = [
             describe_alone(item.model, item.spec.api_base, calls, "judge")
-            for item in (with_calls if problem is None else ())
+            for item in (pending if problem is None else ())
             if item.model is not None
         ]
         return JudgeResult(

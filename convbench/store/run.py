@@ -30,8 +30,15 @@ from convbench.store.jsonl import (
 from convbench.store.keys import AttemptCounts, Hashes, read_key_fields, superseded_ordinals
 from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import list_files
+from convbench.store.run_format import parse_manifest
 from convbench.store.seal import seal_run
-from convbench.store.shape import Record, assert_single_keys, parse_record, read_model
+from convbench.store.shape import (
+    Record,
+    assert_single_keys,
+    parse_record,
+    read_bytes,
+    read_model,
+)
 from convbench.store.shards import shard_folders
 
 
@@ -100,12 +107,16 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> Run:
-        """Return the run in a directory. Raises RunError if it holds none or a damaged one."""
+        """Return the run in a directory.
+
+        Raises RunError if it holds none, a damaged one, or one of a newer format.
+        """
         if not (path / "run.json").exists():
             raise RunError(
                 f"{path}: found no run.json; expected a run directory (see: convbench list runs)"
             )
-        return cls(path, read_model(path / "run.json", RunManifest))
+        file = path / "run.json"
+        return cls(path, parse_manifest(str(file), read_bytes(file)))
 
     def shards(self) -> list[Run]:
         """Return the shards that hold this run's records, by ascending index; empty if it holds

@@ -92,7 +92,7 @@ def compare(
         for name in filters:
             place = folder / f"seed{seed}" / name
             found = train_rounds(
-                copied(run, place, seed, f"args.filter={name}", f"args.pretraining={+more}")
+                copied(run, place, seed, f"filter={name}", f"args.pretraining={+more}")
             )
             done, table = found.result, found.table
             assert table is not None

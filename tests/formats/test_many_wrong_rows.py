@@ -52,3 +52,32 @@ def test_what_is_typed_shows_a_line_each_and_json_a_note_each(tmp_path: Path) ->
     found = json.loads(convbench(tmp_path, "import", "log.jsonl", "--run", "x", "--json").out)
     assert (found["exit_code"], len(found["notes"])) == (1, MOST_WRONG)
     assert "\n" not in found["error"]
+
+
+def map_error(tmp_path: Path, *rows: dict[str, object]) -> DataError:
+    """The error of an import of these rows whose reward is mapped to a field `typo`."""
+    file = tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError) as caught:
+        import_file(file, tmp_path / "run", "20260101-000000-abcdef01", names={"reward": "typo"})
+    return caught.value
+
+
+def test_a_misspelt_map_is_named_once_with_the_number_of_rows(tmp_path: Path) -> None:
+    error = map_error(tmp_path, *[{"messages": [], "score": 1}] * 57)
+    assert str(error) == (
+        f"57 rows cannot be read, the first: {tmp_path}/log.jsonl:1: --map reward=typo: found no "
+        "'typo'; expected one of messages, score"
+    )
+    assert not hasattr(error, "__notes__")
+
+
+def test_rows_wrong_for_other_reasons_are_listed_beside_a_misspelt_map(tmp_path: Path) -> None:
+    lacking, other = {"messages": []}, {"typo": 1}
+    error = map_error(tmp_path, lacking, other, *[lacking] * 30, *[other] * MOST_WRONG)
+    assert str(error).startswith("52 rows cannot be read, the first: ")
+    assert str(error).endswith("expected one of messages (31 rows)")
+    notes = error.__notes__
+    assert len(notes) == MOST_WRONG
+    assert notes[0].startswith(f"{tmp_path}/log.jsonl:2: found no messages")
+    assert notes[-1] == "and 2 more"

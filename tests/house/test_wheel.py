@@ -16,10 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel and unpack it into a folder of its own; the environment's packages serve."""
+    """Build the sdist, from it the wheel, and unpack that into a folder of its own; the
+    environment's packages serve."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)],
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)],
         cwd=ROOT, check=True, capture_output=True,
     )  # fmt: skip
     [wheel] = folder.glob("*.whl")

@@ -37,7 +37,7 @@ temperatures: [1.0]
 max_tokens: 24
 recipe_sets:
   seal:
-    args.rounds: 1
+    rounds: 1
     fit.max_steps: 1
     fit.batch_size: 4
     fit.accumulation: 1

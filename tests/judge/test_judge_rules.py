@@ -226,7 +226,7 @@ def test_cut_turns_and_repetition_cost():
 
 
 def test_a_question_without_options_cannot_be_judged():
-    with pytest.raises(DataError, match="expected the letter of an option"):
+    with pytest.raises(DataError, match="gold answer of the question is not the letter"):
         score(talk("Yes."), SHORT.model_copy(update={"choices": ()}), PROTOCOL)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,17 @@ import yaml
 
 from convbench import catalog
 from convbench.catalog import parse_sets
-from convbench.errors import SpecError
+from convbench.errors import RetiredNameWarning, SpecError
 from convbench.learn.job import Job
 from convbench.learn.run_trainer import write_recipe
 from convbench.learn.train import free_folder
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Recipe
 from tests.learn import tiny
+from tests.rollout.cli import convbench
 from tests.support.one_line import one_line
+
+pytestmark = pytest.mark.filterwarnings("ignore::convbench.errors.RetiredNameWarning")
 
 
 def recipe(file: Path, *sets: str) -> Recipe:
@@ -78,3 +82,41 @@ def test_a_checkpoint_begun_with_an_older_record_is_taken_up_again(tmp_path: Pat
     assert free_folder(TrainOptions("seal"), run, now) == begun
     other = now.model_copy(update={"filter": "improves"})
     assert free_folder(TrainOptions("seal"), run, other) == run.checkpoints_folder / "seal-2"
+
+
+NOTE = "args.rounds is now rounds; the next minor release does not read args.rounds"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_users_file_with_an_old_name_warns_and_names_the_new_one(old: Path) -> None:
+    with pytest.warns(RetiredNameWarning) as caught:
+        recipe(old)
+    assert [str(warning.message) for warning in caught] == [
+        f"{old}: {NOTE}",
+        f"{old}: {NOTE.replace('rounds', 'filter')}",
+    ]
+    with pytest.warns(RetiredNameWarning, match=f"^--set: {NOTE}$"):
+        recipe(Path("seal"), "args.rounds=2")
+    recipe(Path("seal"), "rounds=2")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_record_with_an_old_name_is_read_without_a_warning() -> None:
+    shipped = catalog.load_spec(Recipe, "recipes", "seal").model_dump(mode="json")
+    shipped["args"] |= {"rounds": shipped.pop("rounds")}
+    assert catalog.check_spec(Recipe, shipped, "recipe.yaml").rounds
+
+
+def test_a_command_notes_each_old_name_once(old: Path) -> None:
+    folder = old.parent / "specs" / "recipes"
+    folder.mkdir(parents=True)
+    old.rename(folder / old.name)
+    done = convbench(old.parent, "show", "mine")
+    notes = [line for line in done.err.splitlines() if line.startswith("note: ")]
+    assert [done.code, *notes] == [
+        0,
+        f"note: specs/recipes/mine.yaml: {NOTE}",
+        f"note: specs/recipes/mine.yaml: {NOTE.replace('rounds', 'filter')}",
+    ]
+    printed = json.loads(convbench(old.parent, "show", "mine", "--json").out)
+    assert [f"note: {text}" for text in printed["notes"]] == notes

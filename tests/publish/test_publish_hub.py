@@ -206,10 +206,13 @@ HOSTILE: dict[str, tuple[dict[str, bytes | None], str]] = {
     "hidden-file": ({"run/media/.bashrc": b"x"}, "no file of a run; refused"),
     "script": ({"run/evil.py": b"x"}, "no file of a run; refused"),
     "not-a-run": ({"run/run.json": None}, "found no run/run.json"),
-    "not-json": ({"run/run.json": b"{"}, r"run/run\.json: not JSON"),
-    "a-list": ({"run/run.json": b"[]"}, "found list; expected a mapping"),
-    "newer": ({"run/run.json": b'{"format": 2}'}, "found format 2; this version reads 1"),
-    "no-format": ({"run/run.json": b"{}"}, "found format None"),
+    "not-json": ({"run/run.json": b"{"}, r"run/run\.json: damaged, not JSON"),
+    "a-list": ({"run/run.json": b"[]"}, "found list; expected an object"),
+    "newer": (
+        {"run/run.json": b'{"format": 2, "version": "0.9.0"}'},
+        "format: found 2, written by convbench '0.9.0'; .*pip install -U convbench",
+    ),
+    "no-manifest": ({"run/run.json": b"{}"}, r"run/run\.json: id: Field required"),
     "deep": ({"run/conversations.jsonl": b"[" * 100_000 + b"\n"}, r"conversations\.jsonl:1"),
     "wrong-type": (
         {"run/conversations.jsonl": GOOD.replace('"sample":0', '"sample":"x"').encode() + b"\n"},

@@ -11,7 +11,12 @@ import pytest
 from convbench import catalog
 from convbench.experiment.experiment import run_experiment
 from convbench.experiment.rounds import RoundResult, RoundsResult
-from convbench.experiment.seal import SealResult, baseline_accuracies, many_passages
+from convbench.experiment.seal import (
+    SealResult,
+    baseline_accuracies,
+    many_passages,
+    taught_accuracies,
+)
 from convbench.judge.adaptation.learner import AdaptationReplies, Learner, Question
 from convbench.judge.adaptation.passages import pretraining_accuracies
 from convbench.judge.adaptation.settings import InnerSettings
@@ -104,19 +109,25 @@ def test_rewards_need_250_adaptations(
     assert not judge_with(run, [judge], runs.QUIET).summaries[0].jobs.done
 
 
+def evaluated(run: Run, name: str, policy: str, **more: object) -> Run:
+    """An evaluation of the run whose policy wrote the same edits of the test passages."""
+    cast = {**run.manifest.cast, "assistant": ModelConfig(model=policy)}
+    manifest = follow_up_manifest(run.manifest, cast, split="test", checkpoint=policy, **more)
+    child = Run.create(run.evals_folder / name, manifest, list(run.examples.values()))
+    with child.conversations_file.open("w") as file:
+        for conversation in run.conversations():
+            if run.examples[conversation.example_id].split == "test":
+                file.write(conversation.model_dump_json() + "\n")
+    return child
+
+
 def test_another_models_edits_are_learnt_all_at_once_too(
     passages: list[Example], counted: list[int], tmp_path: Path
 ) -> None:
     """It has no verdict: who would learn its edits is known without."""
     judge = resolve_judge("adaptation-pretraining", sets=RULES)
     run = edited(tmp_path / "run", [*passages[:2], *passages[-3:]])
-    cast = {**run.manifest.cast, "assistant": ModelConfig(model="openai/rival")}
-    manifest = follow_up_manifest(run.manifest, cast, split="test", checkpoint="openai/rival")
-    child = Run.create(run.evals_folder / "rival", manifest, list(run.examples.values()))
-    with child.conversations_file.open("w") as file:
-        for conversation in run.conversations():
-            if run.examples[conversation.example_id].split == "test":
-                file.write(conversation.model_dump_json() + "\n")
+    child = evaluated(run, "rival", "openai/rival")
     for each in (run, child):
         judge_with(each, [judge], runs.QUIET)
     assert child.verdicts_file.read_text() == "", "judged, and without a verdict"
@@ -128,6 +139,26 @@ def test_another_models_edits_are_learnt_all_at_once_too(
         "passage only", "untrained self-edits", "self-edits of rival",
     ]  # fmt: skip
     assert counted[2 * EDITS :] == [3, 2 * 3 * EDITS, 2 * 3 * EDITS]
+
+
+def test_rounds_of_another_learner_are_no_other_models_edits(
+    passages: list[Example], counted: list[int], tmp_path: Path
+) -> None:
+    judge = resolve_judge("adaptation", sets=RULES)
+    run = edited(tmp_path / "run", [*passages[:2], *passages[-3:]])
+    recipe = {"recipe": {"name": "seal"}}
+    own, _, _ = children = (
+        evaluated(run, "seal-a-round-1", "local:pocket", extra=recipe),
+        evaluated(run, "seal-b-round-1", "local:pocket", extra=recipe),
+        evaluated(run, "rival", "openai/rival"),
+    )
+    for each in (run, *children):
+        judge_with(each, [judge], runs.QUIET)
+    rounds = RoundsResult(run, judge.name, [RoundResult(1, run, tmp_path, own)])
+    options = RoundsOptions("seal", run=run.path, calls=runs.QUIET, label="a")
+    assert list(taught_accuracies(rounds, judge, options)) == [
+        "nothing", "passage only", "untrained self-edits", "self-edits of rival", "round 1",
+    ]  # fmt: skip
 
 
 def test_every_edit_is_learnt_alone_where_that_is_measured(
