@@ -76,7 +76,11 @@ def page_index() -> str:
     pages = [entry for item in site["nav"] for entry in item.items()]
     sections = {"Docs": [entry for entry in pages if isinstance(entry[1], str)]}
     sections |= {
-        title: [entry for item in listed for entry in item.items()]
+        title: [
+            entry
+            for item in listed  # a bare path is the section's own page
+            for entry in (item.items() if isinstance(item, dict) else [(title, item)])
+        ]
         for title, listed in pages
         if isinstance(listed, list)
     }
