@@ -74,7 +74,7 @@ def _excess_text(shape: ModelShape, inner: InnerSettings, machine: Machine) -> s
             f"card; found {format_gb(machine.card_bytes)} GB; expected tuning lora, a smaller "
             "learner, or a larger card"
         )
-    if _chosen(shape, inner, machine).offload == "cpu" and host > machine.host_bytes:
+    if _chosen_settings(shape, inner, machine).offload == "cpu" and host > machine.host_bytes:
         return (
             f"an adaptation with tuning full takes {format_gb(host)} GB of host memory where the "
             f"card has no room for its moments; found {format_gb(machine.host_bytes)} GB; expected "
@@ -85,7 +85,7 @@ def _excess_text(shape: ModelShape, inner: InnerSettings, machine: Machine) -> s
 
 def _most_text(shape: ModelShape, inner: InnerSettings, machine: Machine) -> str:
     """Return what an adaptation takes at most, with texts of the greatest length."""
-    chosen = _chosen(shape, inner, machine)
+    chosen = _chosen_settings(shape, inner, machine)
     parts = _most_memory(shape, chosen)
     text = (
         f"an adaptation takes at most {format_gb(parts.total)} GB of "
@@ -98,7 +98,7 @@ def _most_text(shape: ModelShape, inner: InnerSettings, machine: Machine) -> str
     )
 
 
-def _chosen(shape: ModelShape, inner: InnerSettings, machine: Machine) -> InnerSettings:
+def _chosen_settings(shape: ModelShape, inner: InnerSettings, machine: Machine) -> InnerSettings:
     """Return the settings with the offload that a training would choose on a card."""
     if inner.tuning != "full" or inner.offload != "auto":
         return inner

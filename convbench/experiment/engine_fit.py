@@ -52,13 +52,13 @@ def _describe_engines(
 ) -> str | None:
     """Return a line on where the engines of these roles stand in a step; None if there are none.
     Raises FatalModelError if they do not fit."""
-    place_side_by_side(list(_engines(findings, planned, roles, options, options.calls)))
+    place_side_by_side(list(_step_engines(findings, planned, roles, options, options.calls)))
     placed = options_per_device(planned, options, cards)[0].calls
-    engines = list(_engines(findings, planned, roles, options, placed))
+    engines = list(_step_engines(findings, planned, roles, options, placed))
     return describe_side_by_side(engines, place_side_by_side(engines)) if engines else None
 
 
-def _engines(
+def _step_engines(
     findings: PreflightFindings,
     planned: PlannedStep,
     roles: Sequence[Role],

@@ -168,7 +168,7 @@ class _CellEstimate:
             counts = {split: n for split, n in counts.items() if split == "train"}
         count = sum(counts.values())
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
-            amount = self._adaptations(shown, judge).edits_amount(counts)
+            amount = self._adaptation_estimate(shown, judge).edits_amount(counts)
             amount.verdicts = count
             return amount if count else ResourceEstimate()
         if judge.model is None:
@@ -199,7 +199,7 @@ class _CellEstimate:
         except ConvbenchError:
             return None
 
-    def _adaptations(self, shown: Preview, judge: Judge) -> AdaptationEstimate:
+    def _adaptation_estimate(self, shown: Preview, judge: Judge) -> AdaptationEstimate:
         learner = str(judge.spec.args.get("learner") or "") or self._policy_reference
         return AdaptationEstimate(
             judge,
@@ -280,7 +280,7 @@ class _CellEstimate:
             return total
         measures = kind_of(judge.spec).measures
         if measures in ("adaptations", "solutions"):
-            adaptations = self._adaptations(shown, judge)
+            adaptations = self._adaptation_estimate(shown, judge)
             total.add(adaptations.baselines_amount())
             if measures == "adaptations":
                 sources = 3 + len(planned.spec.policies)  # passages, first and last edits, others'

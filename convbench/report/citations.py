@@ -41,7 +41,7 @@ class Paper:
         return f"{surname} et al." if " and " in self.authors else surname
 
     @property
-    def line(self) -> str:
+    def reference_line(self) -> str:
         """Return it as one line: authors, title, where and when, and its arXiv number."""
         number = f" (arXiv {self.arxiv})" if self.arxiv else ""
         where = f"{self.venue} {self.year}".strip()

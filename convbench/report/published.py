@@ -29,7 +29,7 @@ ALSO = {"sciq": "sciqa"}
 2017) and described as ScienceQA ("multimodal", "text and diagrams"), so both are compared with it.
 """
 
-CITATION = PAPERS["mukherjee2025offline"].line
+CITATION = PAPERS["mukherjee2025offline"].reference_line
 NAIVE = (
     "its standard errors are naive over conversations, e.g. sqrt(.7993*.2007/289) = .0236 for "
     "SWiFt on ARC; --se naive gives ours in the same way"
@@ -209,7 +209,8 @@ def colbench_table(model: str = "") -> ReferenceTable:
     return ReferenceTable(
         title="ColBench, published",
         authors="Zhou et al. 2025",
-        citation=f"{PAPERS['zhou2025sweetrl'].line}, {'table 4' if large else 'tables 2 and 3'}",
+        citation=f"{PAPERS['zhou2025sweetrl'].reference_line}, "
+        f"{'table 4' if large else 'tables 2 and 3'}",
         setting=f"policy {LARGE if large else 'Llama-3.1-8B-Instruct'}, its own human simulators "
         "and checker",
         columns=(
@@ -265,7 +266,7 @@ def self_edit_table(protocol: str = "self-edit") -> ReferenceTable:
     return ReferenceTable(
         title=SELF_EDITS,
         authors="Zweiger et al. 2025",
-        citation=PAPERS["zweiger2025seal"].line,
+        citation=PAPERS["zweiger2025seal"].reference_line,
         setting="policy Qwen2.5-7B, 200 passages of SQuAD, answers graded by a model",
         columns=(
             Column("Accuracy, single passage", "Single"),
@@ -294,7 +295,7 @@ def few_shot_table() -> ReferenceTable:
     return ReferenceTable(
         title=FEW_SHOT,
         authors="Zweiger et al. 2025",
-        citation=PAPERS["zweiger2025seal"].line,
+        citation=PAPERS["zweiger2025seal"].reference_line,
         setting="policy Llama-3.2-1B-Instruct, 8 tasks of ARC-AGI's evaluation set that the best "
         "known settings solve, 5 self-edits each",
         columns=(Column("Success rate", "Success"),),

@@ -50,7 +50,7 @@ def test_links_of_the_project_files_lead_to_files(name: str) -> None:
 
 def test_the_index_for_models_has_every_page_of_the_site_once() -> None:
     links = LINK.findall((ROOT / "llms.txt").read_text())
-    nav = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    nav = re.findall(r"[:-] ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
     assert sorted(links) == sorted(f"docs/{page}" for page in nav)
 
 
