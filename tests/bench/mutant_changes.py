@@ -32,6 +32,8 @@ class Mutant:
     kind: str
     before: str
     after: str
+    source: str
+    """The whole line as it is, without its indentation."""
 
     @property
     def name(self) -> str:
@@ -53,10 +55,14 @@ def candidates(room: str, tree: Path, lines_run: Mapping[str, set[int]]) -> list
         texts = source.splitlines()
         for function, node in _functions(ast.parse(source)):
             for kind, part, after in _changes(node):
-                before = ast.get_source_segment(source, part) or ""
-                ok = part.lineno in lines and "\n" not in before and before != after
-                if ok and texts[part.lineno - 1].count(before) == 1:
-                    possible.append(Mutant(room, file, function, part.lineno, kind, before, after))
+                at = part.lineno
+                if at not in lines or part.end_lineno != at:
+                    continue
+                text = texts[at - 1]
+                before = text.encode()[part.col_offset : part.end_col_offset].decode()
+                if before != after and text.count(before) == 1:
+                    change = Mutant(room, file, function, at, kind, before, after, text.strip())
+                    possible.append(change)
     return possible
 
 

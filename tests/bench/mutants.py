@@ -9,10 +9,14 @@ sees all tests of the room and of `tests/joins`. A failure counts where the same
 the change.
 
 It can be stopped at any time and goes on where it was, with the copy in the `--work` folder; take
-that folder away to begin with the code as it is now. `--again docs/lab/mutants.json` tries the
-mutants of a list instead of drawing, wherever their functions stand by now, and ends with 1 where
-more than two fewer of those that both have tried are found. A `note` of the list, such as why a
-change changes nothing, stays with its mutant.
+that folder away to begin with the code as it is now.
+
+`--again docs/lab/mutants.json` tries the mutants of a list instead of drawing, wherever their
+functions or lines stand by now, and ends with 1 where more than two fewer of those that both have
+tried are found. It measures no coverage: first comes the test that found a mutant, then all tests
+of its room for `--limit` seconds. What was renamed inside a changed expression is first
+renamed in the list. A `note` of the list, such as why a change changes nothing, stays with its
+mutant.
 """
 
 from __future__ import annotations
@@ -69,7 +73,7 @@ Small wrong changes of the code, and the test that finds each. They are drawn by
 lines that a room's own tests run, at least four a room, no two of one line: a comparison turned, a
 number one off, a branch dropped, `return None`, two arguments swapped. Each stands alone in a copy
 of the checkout, in which the tests of the room run, then those of `tests/joins`, until one fails
-that passes without it. Tests that only `make test-all` runs are left out.
+that passes without it. Tests that only `make test-rest` runs are left out.
 """
 
 RUNNING: set[int] = set()
@@ -229,6 +233,16 @@ class Trial:
         self.without += joins.failed
         return self._search(["tests/joins"], joins.tests_of(self.mutant), joins.spent)
 
+    def found_within(self, limit_s: float, test: str | None) -> str | None:
+        """Return the test that fails with the mutant and not without, if any: the one given, else
+        one of the room's that does within so many seconds."""
+        if test:
+            file = test.partition("::")[0]
+            if by := self._search([file], [test], only=True):
+                return by
+            self.without.append(test)
+        return self._search([f"tests/{TESTS[self.mutant.room]}"], [], limit_s=limit_s)
+
     def _quick(self) -> list[str]:
         spent = 0.0
         chosen: list[str] = []
@@ -240,17 +254,25 @@ class Trial:
         return chosen
 
     def _search(
-        self, where: list[str], first: list[str], spent: float, only: bool = False
+        self,
+        where: list[str],
+        first: list[str],
+        spent: float = 0.0,
+        only: bool = False,
+        limit_s: float | None = None,
     ) -> str | None:
-        """Run tests, which took so many seconds, until one fails that passes without the mutant."""
-        limit_s = 600 + PATIENCE * spent
+        """Run tests until one fails that passes without the mutant, or for `limit_s` seconds.
+
+        Without a limit, tests that took `spent` seconds before hang if they take many times more.
+        """
+        hangs_s = 600 + PATIENCE * spent
         while True:
             self.copy.change(self.mutant)
             try:
-                code, printed = self._run(where, first, only, limit_s)
+                code, printed = self._run(where, first, only, limit_s or hangs_s)
             finally:
                 self.copy.restore()
-            if code in (0, 5):
+            if code in (0, 5) or (code is None and limit_s):
                 return None
             if code is None:
                 return f"hangs in {' '.join(where)}"
@@ -296,18 +318,41 @@ def drawn(room: str, count: int, seed: int, possible: list[Mutant]) -> list[Muta
     return [draw.choice(by_line[line]) for line in lines]
 
 
-def matching(listed: list[dict[str, Any]], possible: list[Mutant]) -> list[Mutant]:
-    """Return the mutants of a list that can be made now: same function, kind and text, in any
-    file. A line says how many cannot."""
-    by_text = {_text(asdict(one)): one for one in possible}
-    mutants = [by_text[_text(one)] for one in listed if _text(one) in by_text]
-    print(f"{len(mutants)} of {len(listed)} listed mutants can be made now", flush=True)
-    return mutants
+def matching(
+    listed: Sequence[dict[str, Any]], possible: Sequence[Mutant]
+) -> list[tuple[dict[str, Any], Mutant]]:
+    """Return listed mutants with those that they are now.
+
+    That is the same change of the same text: in a function of the same name in any file, else in
+    the same line of the same file, else in the only such line. Where a function has several, the
+    same line comes first, then the nearest.
+    """
+    by_change: dict[tuple[str, str], list[Mutant]] = {}
+    for mutant in possible:
+        by_change.setdefault((mutant.kind, mutant.before), []).append(mutant)
+    pairs = []
+    for old in listed:
+        same_change = by_change.get((old["kind"], old["before"]), [])
+        name = _last_name(old["function"])
+        same_name = [new for new in same_change if _last_name(new.function) == name]
+        same_line = [new for new in same_change if new.source == old.get("source")]
+        in_file = [new for new in same_line if new.file == old["file"]]
+        matches = same_name or in_file or (same_line if len(same_line) == 1 else [])
+        if matches:
+            pairs.append((old, max(matches, key=lambda new: _likeness(old, new))))
+    return pairs
 
 
-def _text(mutant: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return what a mutant is known by when its function has moved."""
-    return (mutant["function"].rpartition(".")[2], mutant["kind"], mutant["before"])
+def _last_name(function: str) -> str:
+    """Return the name of a function without that of its class."""
+    return function.rpartition(".")[2]
+
+
+def _likeness(old: Mapping[str, Any], new: Mutant) -> tuple[bool, bool, bool, int]:
+    """Return what is the same of two mutants, to be compared, and how near their lines are."""
+    same_source = new.source == old.get("source")
+    same_place = new.file == old["file"], new.function == old["function"]
+    return (*same_place, same_source, -abs(new.line - old["line"]))
 
 
 class Round:
@@ -329,7 +374,31 @@ class Round:
             self.copies.put(copy)
 
     def go(self) -> None:
-        """Measure, draw, try with the tests of the rooms, then the rest with joins; write."""
+        """Try the mutants of a list, or draw some and try them; write the page."""
+        if self.chosen.again:
+            self._try_listed()
+        else:
+            self._draw_and_try()
+        self._write_page()
+
+    def _try_listed(self) -> None:
+        """Try what can be made of a list: the test that found it, then its room's."""
+        tree = self.work / "copy0" / "main"
+        listed = [one for one in self.listed if one["room"] in (self.chosen.room or TESTS)]
+        possible = [one for room in TESTS for one in candidates(room, tree, _all_lines(tree, room))]
+        pairs = matching(listed, possible)
+        print(f"{len(pairs)} of {len(listed)} listed mutants can be made now", flush=True)
+        self.mutants = [new for _, new in pairs]
+        self._write_page()
+        done = self._done()
+        todo = [(old, new) for old, new in pairs if _key(asdict(new)) not in done]
+        with ThreadPoolExecutor(self.chosen.jobs) as pool:
+            tries = [pool.submit(self._try_again, new, old["found_by"]) for old, new in todo]
+            for future in tries:
+                future.result()
+
+    def _draw_and_try(self) -> None:
+        """Measure, draw, try with the tests of the rooms, then the rest with joins."""
         with ThreadPoolExecutor(self.chosen.jobs) as pool:
             rooms = {
                 room: pool.submit(self._coverage, TESTS[room], f"convbench/{room}")
@@ -350,7 +419,6 @@ class Round:
                 tries = [pool.submit(self._try, one, measured[one.room], joins) for one in left]
                 for future in tries:
                     future.result()
-        self._write_page()
 
     def _coverage(self, tests: str, lines: str) -> Coverage:
         copy = self.copies.get()
@@ -362,8 +430,6 @@ class Round:
     def _drawn(self, rooms: Mapping[str, Coverage]) -> list[Mutant]:
         tree = self.work / "copy0" / "main"
         possible = {room: candidates(room, tree, one.lines_run()) for room, one in rooms.items()}
-        if self.chosen.again:
-            return matching(self.listed, [one for some in possible.values() for one in some])
         seed = self.chosen.seed
         counts = shares(self.chosen.count, seed)
         chosen = [drawn(room, counts[room], seed, some) for room, some in possible.items()]
@@ -377,8 +443,20 @@ class Round:
             by = trial.found_by_joins(joins) if joins else trial.found_by_own()
         finally:
             self.copies.put(copy)
-        left = {} if by or joins else {"joins": "left"}
-        line = json.dumps({**asdict(mutant), "found_by": by, **left})
+        self._record(mutant, by, {} if by or joins else {"joins": "left"})
+
+    def _try_again(self, mutant: Mutant, test: str | None) -> None:
+        """Try a mutant with the test that found it, if any, then with those of its room."""
+        limit_s = self.chosen.limit
+        copy = self.copies.get()
+        try:
+            by = Trial(mutant, copy, Coverage({}, [], {})).found_within(limit_s, test)
+        finally:
+            self.copies.put(copy)
+        self._record(mutant, by, {} if by else {"limit_s": limit_s})
+
+    def _record(self, mutant: Mutant, by: str | None, more: Mapping[str, Any]) -> None:
+        line = json.dumps({**asdict(mutant), "found_by": by, **more})
         with self.writing:
             with self.results.open("a") as file:
                 file.write(line + "\n")
@@ -399,22 +477,33 @@ class Round:
         self.chosen.out.mkdir(parents=True, exist_ok=True)
         file = self.chosen.out / "mutants.json"
         before = json.loads(file.read_text())["mutants"] if file.exists() else []
-        notes = {_text(one): one["note"] for one in before if "note" in one}
+        pairs = matching(self.listed or before, self.mutants)
+        notes = {_key(asdict(new)): old["note"] for old, new in pairs if "note" in old}
         for one in results:
-            if note := notes.get(_text(one)):
+            if note := notes.get(_key(one)):
                 one["note"] = note
         count = len(self.listed) or self.chosen.count
         today = date.today().isoformat()
-        seed = self.chosen.seed
-        document = {"date": today, "seed": seed, "drawn": count, "mutants": results}
+        document: dict[str, Any] = {"date": today, "seed": self.chosen.seed, "drawn": count}
+        if self.listed:
+            document["found_before"] = sum(one["found_by"] is not None for one in self.listed)
+        document["mutants"] = results
         file.write_text(json.dumps(document, indent=1) + "\n")
         (self.chosen.out / "mutants.md").write_text("\n".join(page(document)))
 
     def lost(self) -> int:
         """Return how many fewer are found of the listed mutants that were tried again."""
-        now = {_text(one): one["found_by"] for one in self._results()}
-        before = [one for one in self.listed if _text(one) in now]
-        return sum((one["found_by"] is not None) - (now[_text(one)] is not None) for one in before)
+        found_by = {_key(one): one["found_by"] for one in self._results()}
+        pairs = matching(self.listed, self.mutants)
+        again = [(old["found_by"], found_by[_key(asdict(new))]) for old, new in pairs]
+        return sum((before is not None) - (now is not None) for before, now in again)
+
+
+def _all_lines(tree: Path, room: str) -> dict[str, set[int]]:
+    """Return the numbers of all lines of a room's files."""
+    files = sorted((tree / "convbench" / room).rglob("*.py"))
+    lasts = {file: len(file.read_text().splitlines()) for file in files}
+    return {str(file.relative_to(tree)): set(range(1, last + 1)) for file, last in lasts.items()}
 
 
 def _key(mutant: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -426,16 +515,24 @@ def page(document: Mapping[str, Any]) -> Iterator[str]:
     results, seed = document["mutants"], document["seed"]
     seen = sum(one["found_by"] is not None for one in results)
     yield from ("# Mutants", "", ABOUT)
-    yield (
-        f"`python -m tests.bench.mutants --seed {seed}` draws {document['drawn']}; of the "
-        f"{len(results)} that were tried by {document['date']}, {seen} are found."
-    )
+    yield f"`python -m tests.bench.mutants --seed {seed}` drew {document['drawn']}."
+    if "found_before" not in document:
+        yield f"Of the {len(results)} that were tried by {document['date']}, {seen} are found."
+    else:
+        yield (
+            f"On {document['date']} they were tried again (`--again docs/lab/mutants.json`): "
+            f"{len(results)} of them can be made in the code as it is now, and {seen} are found; "
+            f"{document['found_before']} were found before. The test that had found one comes "
+            "first, then those of its room for a limited time."
+        )
     yield from ("", "| room | function | change | of | found by |", "|---|---|---|---|---|")
     for one in results:
         mutant = Mutant(**{field.name: one[field.name] for field in fields(Mutant)})
         by = f"`{one['found_by'][:90]}`" if one["found_by"] else "**no test**"
         if "joins" in one:
             by = "**no test of the room**; those of `tests/joins` are not tried"
+        if "limit_s" in one:
+            by = f"**no test** of the room in {one['limit_s']:g} s"
         if "note" in one:
             by += f": {one['note']}"
         change = f"{one['kind']}, line {one['line']}"
@@ -455,6 +552,7 @@ def main() -> None:
     words.add_argument("--room", action="append", choices=list(TESTS), help="without it, all")
     words.add_argument("--own", action="store_true", help="the tests of the rooms, not joins")
     words.add_argument("--again", type=Path, help="a list of mutants, in place of a draw")
+    words.add_argument("--limit", type=float, default=120, help="seconds of tests, with --again")
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, stop)
     this = Round(words.parse_args())

@@ -113,7 +113,7 @@ def test_who_is_cancelled_while_waiting_or_just_let_in_holds_nothing() -> None:
     async def main() -> None:
         budget = Budget(tokens=1000)
         rates = budget.rates_of(mini())
-        await budget.reserve_call(rates, CALL)
+        await asyncio.wait_for(budget.reserve_call(rates, CALL), 1)
         tasks = [asyncio.ensure_future(budget.reserve_call(rates, CALL)) for _ in range(2)]
         await asyncio.sleep(0)
         tasks[1].cancel()

@@ -10,7 +10,12 @@ import pytest
 
 from convbench.options.report import ReportOptions
 from convbench.report.measures import ACCURACY
-from convbench.report.plots.curves import size_curves, smooth_values, training_curves
+from convbench.report.plots.curves import (
+    size_curves,
+    smooth_values,
+    training_curves,
+    turn_curves,
+)
 from convbench.report.plots.points import agreement_texts, clip_interval, draw_dots
 from convbench.report.plots.style import (
     LOOKS,
@@ -141,6 +146,13 @@ def test_the_page_holds_the_pictures_and_asks_for_nothing(drawn, tmp_path):
     assert referred
     assert all((tmp_path / name).exists() for name in referred)
     assert {path.suffix for path in files} == {".html", ".md", ".svg", ".png", ".pdf"}
+
+
+def test_curves_by_turns_are_named_by_their_setting(runs):
+    """The regime is named where it is another than `clean`."""
+    with drawing_style():
+        (picture,) = turn_curves(read_sections(runs), "rules", "clustered")
+    assert picture.name == "number-of-turns-demo-thinking-reasoning-rules"
 
 
 def test_equal_numbers_give_equal_bytes(runs):

@@ -146,6 +146,15 @@ def test_what_is_planned_is_told_without_reading_the_questions(
     assert one["planned"] == 12
 
 
+def test_the_overview_counts_what_was_appended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convbench.view.follow.EASE", 0.0)
+    with viewing(run.path) as viewer:
+        assert viewer.json("/api/overview")["totals"]["conversations"] == 2
+        said(run, 2, WRONG)
+        viewer.json("/api/pulse")
+        assert viewer.json("/api/overview")["totals"]["conversations"] == 3
+
+
 @pytest.mark.exhaustive
 def test_page_follows_without_a_reload(look: Looked, run: Run) -> None:
     """List, overview and an open conversation; what was unfolded, typed and focused stays."""
