@@ -59,7 +59,7 @@ def locate_spec(kind: str, name: str, extra: Sequence[Path] = ()) -> Path:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = Path(name)
         if not path.is_file():
-            raise SpecError(f"{name}: found no such file; expected a {kind} spec")
+            raise SpecError(f"{name}: found no such file; expected a YAML file as in specs/{kind}/")
         return path
     known = spec_files(kind, extra)
     if name in known:

@@ -222,9 +222,10 @@ def check_model(model: str) -> None:
     `model` is a folder or a Hub id, looked up in the cache and on the Hub. torch is not loaded.
     """
     if find_file(model, "config.json") is None:
+        hint = "give --model" if shipped_folder(model) == model else f"give --model local:{model}"
         raise TrainError(
             f"model {model!r}: found no config.json; expected a folder with a model, or the id of "
-            "one on the Hub that can be reached (a gated one needs HF_TOKEN); give --model"
+            f"one on the Hub that can be reached (a gated one needs HF_TOKEN); {hint}"
         )
     if find_file(model, "chat_template.jinja") is not None:
         return

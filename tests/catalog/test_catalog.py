@@ -54,7 +54,7 @@ def test_one_file_is_all_it_takes(tmp_path: Path) -> None:
 def test_a_name_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"no spec 'acr' under tasks; did you mean 'arc'\?"):
         catalog.load_spec(TaskSpec, "tasks", "acr")
-    with pytest.raises(SpecError, match=r"nowhere\.yaml: found no such file"):
+    with pytest.raises(SpecError, match=r"nowhere\.yaml: .*; expected a YAML file as in specs/"):
         catalog.load_spec(TaskSpec, "tasks", "nowhere.yaml")
     with pytest.raises(SpecError, match="found no such folder"):
         catalog.load_spec(TaskSpec, "tasks", "arc", specs=[tmp_path / "absent"])

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from convbench.errors import TrainError
 from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.models.local import LocalModel
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_model, resolve_path
 from convbench.schema import Conversation, Reasoning, Sent
 from convbench.schema.reasoning import Replay, Trained
 from tests.learn import tiny
@@ -177,3 +178,8 @@ def test_text_that_was_cut_out_of_a_reply_is_put_back_word_for_word(name: str) -
     assert learnt(chat, conversation) == [
         f"{first}THOUGHT{i}\n</think>\n\n\nPOLICY{i}{end}" for i in range(2)
     ]
+
+
+def test_a_shipped_models_name_alone_is_answered_with_its_reference() -> None:
+    with pytest.raises(TrainError, match=r"found no config\.json.*; give --model local:pocket$"):
+        check_model("pocket")
