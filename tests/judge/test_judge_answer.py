@@ -26,5 +26,7 @@ def test_a_wrong_answer_is_worth_more_than_none(said: str, overall: float) -> No
 def test_a_question_without_a_gold_letter_is_refused() -> None:
     example = tiny.example("q").model_copy(update={"answer": "Z"})
     found = tiny.conversation("q", 0, ["The answer is A."])
-    with pytest.raises(DataError, match="judge answer: example q has answer 'Z'"):
+    with pytest.raises(
+        DataError, match="judge answer: the gold answer of the question is not the letter"
+    ):
         score(found, example, tiny.PROTOCOL)
