@@ -181,9 +181,11 @@ def priced_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 @pytest.mark.parametrize(
     ("spec", "learners", "paid"),
     [
-        (SWEET, ("mt-dpo", "sweet"), set()),
+        pytest.param(SWEET, ("mt-dpo", "sweet"), set(), marks=pytest.mark.exhaustive),
         (SEAL, ("seal",), {"judge", "train/seal"}),
-        (POCKET, ("step-dpo",), {"judge", "eval/step-dpo"}),
+        pytest.param(
+            POCKET, ("step-dpo",), {"judge", "eval/step-dpo"}, marks=pytest.mark.exhaustive
+        ),
     ],
     ids=["sweet", "seal", "pocket"],
 )

@@ -17,9 +17,14 @@ from tests.learn.shapes import QWEN_7B, write_model
 @pytest.mark.parametrize(("cards", "host"), [("1x80", 256), ("8x80", 1000)])
 @pytest.mark.parametrize(
     ("name", "model"),
-    [("paper", "llama"), ("sweet-backend", "llama"), ("sweet-frontend", "llama"),
-     ("seal", "qwen"), ("seal-pretraining", "qwen")],
-)  # fmt: skip
+    [
+        pytest.param("paper", "llama", marks=pytest.mark.exhaustive),
+        ("sweet-backend", "llama"),
+        ("sweet-frontend", "llama"),
+        ("seal", "qwen"),
+        ("seal-pretraining", "qwen"),
+    ],
+)
 def test_the_papers_experiments_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str, cards: str, host: int
 ) -> None:
