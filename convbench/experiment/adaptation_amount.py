@@ -13,7 +13,7 @@ from convbench.experiment.amounts import ResourceEstimate
 from convbench.experiment.seal import SealArgs
 from convbench.judge.adaptation.closed_book import questions_of
 from convbench.judge.adaptation.grader import GRADE_TOKENS, prompt_of
-from convbench.judge.adaptation.runner import AdaptationSettings, settings_of
+from convbench.judge.adaptation.runner import AdaptationSettings, inner_settings_of, settings_of
 from convbench.judge.adaptation.settings import InnerSettings, count_steps
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
@@ -80,11 +80,7 @@ class AdaptationEstimate:
         at once, and from three of them one after the other."""
         settings, tests = settings_of(self.judge), self._count_tests()
         questions, longest = self._mean_questions("test"), self.shown.longest_tokens
-        pretraining = catalog.check_spec(
-            InnerSettings,
-            {**settings.inner.model_dump(), **settings.pretraining},
-            f"judge {self.judge.name}: args.pretraining",
-        )
+        pretraining = inner_settings_of(self.judge, "pretraining")
         edits = tests * args.pretraining
         seconds = self._learning_seconds(
             edits * self._count_texts(pretraining), edits * longest, pretraining

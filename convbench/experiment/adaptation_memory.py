@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convbench.experiment.preflight import PreflightFindings
-from convbench.judge.adaptation.runner import settings_of
+from convbench.judge.adaptation.runner import inner_settings_of, settings_of
 from convbench.judge.adaptation.settings import InnerSettings
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
@@ -18,8 +18,6 @@ ADAPTERS, OFFLOADED, ON_DEVICE = 2, 6, 22
 """Least bytes a weight of an adaptation on an accelerator: the frozen weights in bf16; with
 `tuning: full` also a copy and its gradient in bf16; or a float32 copy with two gradients and two
 moments."""
-HOST_BYTES = 20
-"""Bytes a weight in host memory if the float32 copy, its gradients and moments are there."""
 
 
 def check_adaptations(findings: PreflightFindings, calls: CallOptions) -> None:
@@ -39,15 +37,16 @@ def check_adaptations(findings: PreflightFindings, calls: CallOptions) -> None:
         settings = settings_of(judge)
         own = {"args.inner": settings.inner}
         if is_pretrained:
-            values = {**settings.inner.model_dump(), **settings.pretraining}
-            own["args.pretraining"] = InnerSettings.model_validate(values)
+            own["args.pretraining"] = inner_settings_of(judge, "pretraining")
         for shape in _learner_shapes(findings, task, judge):
             for where, inner in own.items():
-                text = _excess_text(shape, inner, machine)
+                chosen = _chosen_settings(shape, inner, machine)
+                parts = _most_memory(shape, chosen)
+                text = _excess_text(shape, chosen, parts, machine)
                 if text is not None:
                     findings.add_missing(f"{where}: {text}", f"judge {name}")
                 else:
-                    line = f"judge {name}, {where}: {_most_text(shape, inner, machine)}"
+                    line = f"judge {name}, {where}: {_most_text(chosen, parts, machine)}"
                     findings.notes[line] = None
 
 
@@ -62,31 +61,31 @@ def _learner_shapes(findings: PreflightFindings, task: str, judge: Judge) -> set
     return {shape for shape in shapes if shape is not None}
 
 
-def _excess_text(shape: ModelShape, inner: InnerSettings, machine: Machine) -> str | None:
+def _excess_text(
+    shape: ModelShape, chosen: InnerSettings, parts: MemoryParts, machine: Machine
+) -> str | None:
     """Return what an adaptation takes if that is more than there is, else None."""
     each = ADAPTERS
-    if inner.tuning == "full":
-        each = ON_DEVICE if inner.offload == "none" else OFFLOADED
-    card, host = each * shape.weight_count, HOST_BYTES * shape.weight_count
+    if chosen.tuning == "full":
+        each = ON_DEVICE if chosen.offload == "none" else OFFLOADED
+    card = each * shape.weight_count
     if card > machine.card_bytes:
         return (
-            f"an adaptation with tuning {inner.tuning} takes at least {format_gb(card)} GB of one "
+            f"an adaptation with tuning {chosen.tuning} takes at least {format_gb(card)} GB of one "
             f"card; found {format_gb(machine.card_bytes)} GB; expected tuning lora, a smaller "
             "learner, or a larger card"
         )
-    if _chosen_settings(shape, inner, machine).offload == "cpu" and host > machine.host_bytes:
+    if chosen.offload == "cpu" and parts.host > machine.host_bytes:
         return (
-            f"an adaptation with tuning full takes {format_gb(host)} GB of host memory where the "
-            f"card has no room for its moments; found {format_gb(machine.host_bytes)} GB; expected "
-            "tuning lora, a smaller learner, or more memory"
+            f"an adaptation with tuning full takes {format_gb(parts.host)} GB of host memory where "
+            f"the card has no room for its moments; found {format_gb(machine.host_bytes)} GB; "
+            "expected tuning lora, a smaller learner, or more memory"
         )
     return None
 
 
-def _most_text(shape: ModelShape, inner: InnerSettings, machine: Machine) -> str:
+def _most_text(chosen: InnerSettings, parts: MemoryParts, machine: Machine) -> str:
     """Return what an adaptation takes at most, with texts of the greatest length."""
-    chosen = _chosen_settings(shape, inner, machine)
-    parts = _most_memory(shape, chosen)
     text = (
         f"an adaptation takes at most {format_gb(parts.total)} GB of "
         f"{format_gb(machine.card_bytes)} a card"
@@ -109,6 +108,5 @@ def _chosen_settings(shape: ModelShape, inner: InnerSettings, machine: Machine) 
 
 
 def _most_memory(shape: ModelShape, inner: InnerSettings) -> MemoryParts:
-    seeds = 1 if inner.tuning == "full" else inner.seeds
-    rows = StepRows(seeds * inner.batch_size, inner.max_length, inner.max_length)
+    rows = StepRows(inner.seeds_at_once * inner.batch_size, inner.max_length, inner.max_length)
     return step_memory("pretraining", shape, inner, rows)

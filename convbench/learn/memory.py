@@ -138,8 +138,8 @@ def step_memory(
     settings of a `pretraining`, whose `rows` are a batch of all seeds, divided as the training
     divides it; `reference`: the shape of a teacher other than `shape`."""
     step = _Step(kind, shape, settings, rows, precision, shards, device, reference or shape)
-    if step.pass_rows is not None:
-        step = replace(step, rows=replace(rows, rows=step.pass_rows * step.seed_count))
+    if isinstance(settings, InnerSettings) and step.pass_rows is not None:
+        step = replace(step, rows=replace(rows, rows=step.pass_rows * settings.seeds_at_once))
     peak = max(step.peak_candidates(), key=lambda parts: parts.total)
     return replace(peak, margin=MARGIN[device] * peak.total, host=step.host_bytes())
 
@@ -243,13 +243,7 @@ class _Step:
         """Rows of each seed in one pass of an adaptation whose batch is divided; else None."""
         if not isinstance(self.settings, InnerSettings):
             return None
-        return rows_at_once(self.rows.tokens, self.seed_count, self.settings)
-
-    @property
-    def seed_count(self) -> int:
-        """Seeds that an adaptation trains together: of adapters all, of all weights one."""
-        assert isinstance(self.settings, InnerSettings)
-        return 1 if self.settings.tuning == "full" else self.settings.seeds
+        return rows_at_once(self.rows.tokens, self.settings.seeds_at_once, self.settings)
 
     @property
     def has_several_batches(self) -> bool:

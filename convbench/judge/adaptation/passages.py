@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from convbench import catalog
 from convbench.errors import DataError, RunError
 from convbench.judge.adaptation.cache import WorkCache
 from convbench.judge.adaptation.clock import PassClock
@@ -21,7 +20,7 @@ from convbench.judge.adaptation.learner import (
     mean_grade_by_part,
     rule_grade,
 )
-from convbench.judge.adaptation.runner import AdaptationRunner, settings_of
+from convbench.judge.adaptation.runner import AdaptationRunner, inner_settings_of
 from convbench.judge.adaptation.settings import InnerSettings, passage_text, training_texts
 from convbench.judge.adaptation.verdict import edit_of, with_runner
 from convbench.judge.resolve import Judge
@@ -219,15 +218,8 @@ def pretraining_accuracies(
             (name, fmean(by)) for name, by in zip(names, zip(*by_seed, strict=True), strict=True)
         ]
 
-    inner = _inner_settings(judge, "pretraining", **UNLIMITED)
+    inner = inner_settings_of(judge, "pretraining", **UNLIMITED)
     return with_runner(run, judge, calls, train_on_all, inner=inner)
-
-
-def _inner_settings(judge: Judge, field: str, **values: float) -> InnerSettings:
-    """Return the inner loop's settings with the judge's changes in this field, and these values."""
-    settings = settings_of(judge)
-    own = {**settings.inner.model_dump(), **getattr(settings, field), **values}
-    return catalog.check_spec(InnerSettings, own, f"judge {judge.name}: args.{field}")
 
 
 def measure_forgetting(
@@ -262,7 +254,9 @@ def measure_forgetting(
                 for number, draw in enumerate(draws)
             ]
 
-    return with_runner(run, judge, calls, run_sequences, inner=_inner_settings(judge, "continual"))
+    return with_runner(
+        run, judge, calls, run_sequences, inner=inner_settings_of(judge, "continual")
+    )
 
 
 def _run_sequence(

@@ -91,6 +91,14 @@ def settings_of(judge: Judge) -> AdaptationSettings:
     )
 
 
+def inner_settings_of(judge: Judge, field: str, **values: float) -> InnerSettings:
+    """Return the inner loop's settings with the judge's changes in this field (`pretraining` or
+    `continual`), and these values. Raises SpecError for invalid ones."""
+    settings = settings_of(judge)
+    own = {**settings.inner.model_dump(), **getattr(settings, field), **values}
+    return catalog.check_spec(InnerSettings, own, f"judge {judge.name}: args.{field}")
+
+
 @dataclass(frozen=True)
 class LearnerRef:
     """The weights that learn: their path or Hub id, and their fingerprint."""
