@@ -46,7 +46,7 @@ demo: $(STAMP)
 # The package is compiled before the workers start: in a fresh clone each would do it for itself.
 test: $(STAMP) $(SYSTEM)
 	@$(BIN)/python -m compileall -q -j 2 convbench trainers
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not exhaustive" --ignore=tests/house $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not exhaustive" --ignore=tests/house --ignore=tests/test_layers.py $(PYTEST_ARGS)
 
 test-all: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
@@ -72,7 +72,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/house
+	$(BIN)/python -m pytest -q tests/house tests/test_layers.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -18,12 +18,12 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "build": "api.verbs",
-    "judge": "judge",
+    "judge": "api.verbs",
     "train": "api.verbs",
     "eval": "api.verbs",
-    "report": "report",
+    "report": "api.verbs",
     "query": "api.verbs",
-    "publish": "publish",
+    "publish": "api.verbs",
     "pull": "api.verbs",
     "import_logs": "api.verbs",
     "open_run": "api.verbs",
@@ -57,8 +57,7 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'convbench' has no attribute {name!r}")
-    module = _import_module(f"convbench.{_MODULES[name]}")
-    return module if module.__name__ == f"convbench.{name}" else getattr(module, name)
+    return getattr(_import_module(f"convbench.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from convbench import templates
 from convbench.errors import SpecError
-from convbench.plain_data import MissingField, PlainValue, TemplateRefusal
 from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick_template
+from convbench.util.plain_data import MissingField, PlainValue, TemplateRefusal
 
 OF_CHOICES = frozenset({"choices", "letters"})
 """Fields that are empty if a question has no options."""

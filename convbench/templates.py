@@ -25,7 +25,7 @@ from jinja2.runtime import Context, LoopContext, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from convbench.plain_data import (
+from convbench.util.plain_data import (
     BITS,
     EXACT,
     LONGEST,
@@ -39,7 +39,7 @@ from convbench.plain_data import (
     check_present,
     plain_fields,
 )
-from convbench.template_calls import (
+from convbench.util.template_calls import (
     ASKS_WHETHER,
     FILTERS,
     METHOD_NAMES,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from convbench.api.handles import DryRun
-from convbench.judge.run import JudgePreview
+from convbench.judges.run import JudgePreview
 from convbench.rollout.preview import Preview
-from convbench.usage_estimate import Tokens
+from convbench.util.usage_estimate import Tokens
 
 _TOKENS = re.compile(r"tokens: ([\d,]++)")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from convbench.errors import MissingDependency, SpecError
-from convbench.report.document import Cell, Document, Table
+from convbench.reports.document import Cell, Document, Table
 
 Frame = Literal["pandas", "arrow", "polars"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from convbench import store
 from convbench.api.frames import Frame, document_frames, to_frame
-from convbench.report.report import ReportResult
-from convbench.report.writers import render_text
+from convbench.reports.report import ReportResult
+from convbench.reports.writers import render_text
 from convbench.schema import RunManifest
 from convbench.store.checkpoint import Checkpoint as Folder
 from convbench.store.query import run_query

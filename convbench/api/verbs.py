@@ -18,10 +18,13 @@ from convbench.commands.import_ import ImportOptions
 from convbench.commands.pull import PullOptions
 from convbench.commands.pull import restore_run as pull_run
 from convbench.errors import UsageError
-from convbench.experiment.evaluate import check_evaluation, evaluate_each
-from convbench.experiment.seal import RoundsWithTable
-from convbench.experiment.train import run_train as train_recipe
-from convbench.judge.units import JudgeSummary
+from convbench.experiments.evaluate import check_evaluation, evaluate_each
+from convbench.experiments.seal import RoundsWithTable
+from convbench.experiments.train import run_train as train_recipe
+from convbench.hub.collection import publish_experiment
+from convbench.hub.dataset import PublishedDataset
+from convbench.hub.send import publish_target
+from convbench.judges.units import JudgeSummary
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
@@ -29,10 +32,7 @@ from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.collection import publish_experiment
-from convbench.publish.dataset import PublishedDataset
-from convbench.publish.send import publish_target
-from convbench.report.report import create_report as report_runs
+from convbench.reports.report import create_report as report_runs
 from convbench.rollout.build import BuildSummary
 from convbench.rollout.calls import check_outcome
 from convbench.rollout.importing import import_run

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from convbench.errors import SpecError
-from convbench.regular import open_to_read
+from convbench.util.regular import open_to_read
 
 LIMIT = 1_000_000
 """Largest spec file in bytes."""

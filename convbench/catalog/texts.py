@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pydantic import BaseModel
 
 from convbench.errors import SpecError
-from convbench.plain_data import TemplateRefusal
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.schema.base import Text
 from convbench.schema.task import Rows
+from convbench.util.plain_data import TemplateRefusal
 
 
 def check_templates(spec: BaseModel, origin: str) -> None:

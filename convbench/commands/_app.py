@@ -17,8 +17,8 @@ from convbench import __version__
 from convbench.commands._help import fold_tables
 from convbench.commands._words import ENTRIES, PANELS
 from convbench.errors import ConvbenchError
-from convbench.redact import redact_text
-from convbench.terminal import Terminal
+from convbench.util.redact import redact_text
+from convbench.util.terminal import Terminal
 
 
 def register_commands(typed: Sequence[str] | None = None) -> None:

@@ -14,14 +14,14 @@ from pydantic import ConfigDict, Field, PrivateAttr
 from rich.text import Text
 
 from convbench.commands._output import err, print_line, print_next, shell_path
-from convbench.described import DescribedModel
-from convbench.printable import make_printable
-from convbench.redact import shown_address, strip_address
+from convbench.util.described import DescribedModel
+from convbench.util.printable import make_printable
+from convbench.util.redact import shown_address, strip_address
 
 if TYPE_CHECKING:
     from convbench.engine import Summary
     from convbench.engine.budget import Budget
-    from convbench.judge.units import JudgeSummary
+    from convbench.judges.units import JudgeSummary
     from convbench.rollout.build import BuildSummary
 
 INTERRUPTED = 130

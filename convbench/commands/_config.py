@@ -18,7 +18,7 @@ from typing import Any
 from convbench.commands._words import ENTRIES, load_command
 from convbench.errors import SpecError
 from convbench.options.declare import FlatOption, flat_options, option_word
-from convbench.regular import open_to_read
+from convbench.util.regular import open_to_read
 
 HERE = Path("convbench.toml")
 SWITCH = "CONVBENCH_CONFIG"

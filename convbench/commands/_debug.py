@@ -16,7 +16,7 @@ from pathlib import Path
 
 from convbench import __version__
 from convbench.errors import RunError
-from convbench.redact import redact_text
+from convbench.util.redact import redact_text
 
 LARGEST = 50_000_000
 """Largest number of bytes of the log; then its older half is dropped."""

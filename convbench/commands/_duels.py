@@ -21,11 +21,11 @@ from convbench.commands._output import (
     shell_path,
 )
 from convbench.options.judge import JudgeOptions
-from convbench.printable import make_printable
+from convbench.util.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.judge.compare import ComparisonSummary
-    from convbench.judge.run import JudgeResult
+    from convbench.judges.compare import ComparisonSummary
+    from convbench.judges.run import JudgeResult
 
 HEADS = ("policies", "win rate", "95%", "wins", "ties", "losses", "flips", "groups")
 
@@ -112,8 +112,8 @@ def _report_words(compared: Sequence[ComparisonSummary], options: JudgeOptions) 
     """Return the arguments of `report` for all that was compared: the runs (a run's report holds
     its evaluations) and the options that it needs for them."""
     from convbench.errors import RunError
-    from convbench.judge.duels import run_of_side
-    from convbench.report.sections import NotComparable, read_sections
+    from convbench.judges.duels import run_of_side
+    from convbench.reports.sections import NotComparable, read_sections
     from convbench.store import Run
 
     runs = [run_of_side(name, options.run).path for item in compared for name in item.names]

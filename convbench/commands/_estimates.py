@@ -8,7 +8,7 @@ from rich.text import Text
 
 from convbench.commands._command import Answer
 from convbench.commands._output import out, print_fact
-from convbench.printable import make_printable
+from convbench.util.printable import make_printable
 
 if TYPE_CHECKING:
     from convbench.shards.forecast import ShardForecast

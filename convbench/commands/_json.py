@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import ConfigDict, Field, SerializeAsAny
 
 from convbench.commands._command import INTERRUPTED, Answer, RunContext
-from convbench.described import DescribedModel
 from convbench.errors import ConvbenchError
-from convbench.printable import make_printable
-from convbench.redact import redact_text
+from convbench.util.described import DescribedModel
+from convbench.util.printable import make_printable
+from convbench.util.redact import redact_text
 
 
 class Spent(Answer):

@@ -15,16 +15,16 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from convbench.printable import make_printable
-from convbench.terminal import Terminal
+from convbench.util.printable import make_printable
+from convbench.util.terminal import Terminal
 
 if TYPE_CHECKING:
-    from convbench.judge.panel import JudgeMeans, Panel
-    from convbench.report.document import Document
+    from convbench.judges.panel import JudgeMeans, Panel
+    from convbench.reports.document import Document
     from convbench.rollout.build import BuildSummary
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
-    from convbench.words import Structured
+    from convbench.util.words import Structured
 
 out = Terminal(highlight=False)
 err = Terminal(stderr=True, highlight=False)
@@ -79,7 +79,7 @@ def print_table(table: RenderableType, most: int = UNBROKEN_WIDTH) -> None:
 
 def print_document(document: Document) -> None:
     """Print a report: fitted to a terminal; unbroken for a program."""
-    from convbench.report.terminal import render_terminal
+    from convbench.reports.terminal import render_terminal
 
     console = out if out.is_terminal else Console(width=UNBROKEN_WIDTH, color_system=None)
     for item in render_terminal(document, console):
@@ -124,8 +124,8 @@ def print_means(panel: Panel) -> None:
 
 
 def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
-    from convbench.report.document import Cell, Column, Table
-    from convbench.report.terminal import render_table
+    from convbench.reports.document import Cell, Column, Table
+    from convbench.reports.terminal import render_table
     from convbench.store.columns import METRICS
 
     short = [SHORT.get(name, name) if name in METRICS else name for name in metrics]

@@ -14,7 +14,7 @@ from convbench.commands._command import Answer, Command, RunContext
 from convbench.commands._output import path_text, print_fact, print_table, quoted, shell_path
 from convbench.options.declare import Opt
 from convbench.options.shared import Allowed, CallOptions, RunArgument, SpecFolders
-from convbench.printable import make_printable
+from convbench.util.printable import make_printable
 
 if TYPE_CHECKING:
     from convbench.shards.batches import BatchesStatus, BatchStatus

@@ -24,7 +24,7 @@ from convbench.commands._output import (
 )
 from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
-from convbench.usage_estimate import Tokens
+from convbench.util.usage_estimate import Tokens
 
 if TYPE_CHECKING:
     from convbench.options.shared import SpecOptions
@@ -150,8 +150,8 @@ def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
     has a rubric; else it starts a rubric (`convbench init judge`). `more` is put behind the judge.
     """
     from convbench import catalog
-    from convbench.judge.kinds import kind_of
-    from convbench.judge.rubrics import rubric_of_model
+    from convbench.judges.kinds import kind_of
+    from convbench.judges.rubrics import rubric_of_model
     from convbench.schema import JudgeSpec
 
     name, folders = manifest.task.judge, specs.folders

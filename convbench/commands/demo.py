@@ -13,8 +13,8 @@ from convbench.options.declare import Opt
 from convbench.options.shared import MOST_EACH, CallOptions
 
 if TYPE_CHECKING:
-    from convbench.experiment.demo import DemoResult
-    from convbench.report.document import Document
+    from convbench.experiments.demo import DemoResult
+    from convbench.reports.document import Document
 
 SHOWN = ("results", "differences-to-base-paired")
 """Labels of the tables that the demo ends with."""
@@ -41,7 +41,7 @@ def run(options: DemoOptions, context: RunContext) -> ReportAnswer:
     """
     from rich.markup import escape
 
-    from convbench.experiment.demo import run_demo
+    from convbench.experiments.demo import run_demo
 
     def print_step(step: str, why: str) -> None:
         err.print()

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import ClassVar
 
-from convbench import install
 from convbench.commands._command import Answer, Command, RunContext
 from convbench.commands._output import print_table
 from convbench.errors import MissingDependency
+from convbench.util import install
 
 KEYS = {
     "OPENAI_API_KEY": "openai/… (gpt-4o, …)",

@@ -19,11 +19,11 @@ from convbench.commands._output import (
 )
 from convbench.commands.judge import JudgedRun, judged_run, print_judge_preview
 from convbench.options.evaluate import EvalOptions
-from convbench.usage_estimate import Tokens
+from convbench.util.usage_estimate import Tokens
 
 if TYPE_CHECKING:
     from convbench.engine import Summary
-    from convbench.experiment.evaluate import EvalResult
+    from convbench.experiments.evaluate import EvalResult
     from convbench.options.shared import CallOptions
 
 
@@ -61,7 +61,7 @@ def run(options: EvalOptions, context: RunContext) -> EvalAnswer:
     reach `--fail-on`. Raises EarlyExit if one stopped early; on a dry run the reason why it could
     not start.
     """
-    from convbench.experiment.evaluate import evaluate_each
+    from convbench.experiments.evaluate import evaluate_each
 
     parts: list[EvaluatedRun] = []
     problems = []

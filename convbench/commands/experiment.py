@@ -24,13 +24,13 @@ from convbench.commands._output import (
 )
 from convbench.errors import PreflightError
 from convbench.options.experiment import ExperimentOptions
-from convbench.printable import make_printable
+from convbench.util.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.experiment.amounts import ResourceEstimate
-    from convbench.experiment.experiment import ExperimentPlan, ExperimentResult
-    from convbench.experiment.run import StepProgress
-    from convbench.report.document import Document
+    from convbench.experiments.amounts import ResourceEstimate
+    from convbench.experiments.experiment import ExperimentPlan, ExperimentResult
+    from convbench.experiments.run import StepProgress
+    from convbench.reports.document import Document
 
 MANY = 12
 """Largest number of left-out steps that are listed."""
@@ -86,7 +86,7 @@ def run(options: ExperimentOptions, context: RunContext) -> ExperimentAnswer:
     The exit code becomes 1 if steps failed or wait, or if a dry run finds something missing. Raises
     EarlyExit with code 1, before any step, if something is missing.
     """
-    from convbench.experiment.experiment import run_experiment
+    from convbench.experiments.experiment import run_experiment
 
     try:
         result = run_experiment(options, None if options.calls.quiet else _print_progress)

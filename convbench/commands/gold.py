@@ -14,10 +14,10 @@ from convbench.commands.build import judge_line
 from convbench.errors import UsageError
 from convbench.options.declare import WHERE, Opt
 from convbench.options.shared import MOST_EACH, SEEDS, SpecOptions
-from convbench.words import DrawBy, SplitChoice
+from convbench.util.words import DrawBy, SplitChoice
 
 if TYPE_CHECKING:
-    from convbench.judge.gold.sampling import DrawResult
+    from convbench.judges.gold.sampling import DrawResult
     from convbench.store import Run
 
 ACTIONS = ("export", "import")
@@ -128,9 +128,9 @@ def label_sample(options: GoldOptions) -> GoldResult:
     parent's folder for an evaluation. Raises ConvbenchError subclasses, UsageError for
     contradicting words.
     """
-    from convbench.judge.gold.labelling import LabelQueue, export_queue, import_labels
-    from convbench.judge.gold.labels import home_run
-    from convbench.judge.gold.sampling import DrawRequest, draw_labels
+    from convbench.judges.gold.labelling import LabelQueue, export_queue, import_labels
+    from convbench.judges.gold.labels import home_run
+    from convbench.judges.gold.sampling import DrawRequest, draw_labels
     from convbench.store import find_run
 
     action, path, file = _read_words(options)

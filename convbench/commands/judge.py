@@ -28,13 +28,13 @@ from convbench.commands._output import (
     shell_path,
 )
 from convbench.options.judge import JudgeOptions
-from convbench.printable import make_printable
-from convbench.usage_estimate import Tokens
+from convbench.util.printable import make_printable
+from convbench.util.usage_estimate import Tokens
 
 if TYPE_CHECKING:
-    from convbench.judge.controls import ControlResult
-    from convbench.judge.panel import Panel
-    from convbench.judge.run import JudgePreview, JudgeResult
+    from convbench.judges.controls import ControlResult
+    from convbench.judges.panel import Panel
+    from convbench.judges.run import JudgePreview, JudgeResult
 
 ACCURACY = (
     'convbench query "select temperature, avg(correct::int) from conversations group by 1 '

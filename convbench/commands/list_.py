@@ -16,7 +16,7 @@ from convbench.commands._output import out, path_text, print_table, quoted
 from convbench.errors import ConvbenchError, RunError, UsageError
 from convbench.options.declare import Opt
 from convbench.options.shared import SpecFolders
-from convbench.printable import make_printable
+from convbench.util.printable import make_printable
 
 if TYPE_CHECKING:
     from convbench.store.overview import RunOverview

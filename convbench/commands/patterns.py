@@ -11,7 +11,7 @@ from convbench.options.report import PatternOptions
 def run(options: PatternOptions, context: RunContext) -> ReportAnswer:
     """Compare how policies talk, write the requested files, and return the tables and the files'
     paths."""
-    from convbench.report.patterns.patterns import report_patterns
+    from convbench.reports.patterns.patterns import report_patterns
 
     with err.status("clustering and placing the responses (UMAP is compiled first)"):
         result = report_patterns(options)

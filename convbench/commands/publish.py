@@ -11,12 +11,12 @@ from convbench.commands._command import INTERRUPTED, Answer, Command, RunContext
 from convbench.commands._output import err, path_text, print_fact, print_line, quoted, shell_path
 from convbench.errors import RunError
 from convbench.options.publish import PublishOptions
-from convbench.terminal import ask_to_continue
+from convbench.util.terminal import ask_to_continue
 
 if TYPE_CHECKING:
-    from convbench.publish.checkpoint import PublishedCheckpoint
-    from convbench.publish.collection_card import ExperimentSet
-    from convbench.publish.dataset import PublishedDataset
+    from convbench.hub.checkpoint import PublishedCheckpoint
+    from convbench.hub.collection_card import ExperimentSet
+    from convbench.hub.dataset import PublishedDataset
 
 State = Literal["written", "new", "unchanged", "missing"]
 
@@ -69,8 +69,8 @@ def run(options: PublishOptions, context: RunContext) -> PublishAnswer:
     Raises RunError if the user declines, ConvbenchError subclasses if it is not fit or cannot be
     sent.
     """
-    from convbench.publish.dataset import PublishedDataset
-    from convbench.publish.send import publish_target, refuse_unfit
+    from convbench.hub.dataset import PublishedDataset
+    from convbench.hub.send import publish_target, refuse_unfit
 
     if options.experiment is not None:
         return _run_experiment(options, context)
@@ -103,7 +103,7 @@ def run(options: PublishOptions, context: RunContext) -> PublishAnswer:
 def _run_experiment(options: PublishOptions, context: RunContext) -> PublishAnswer:
     """Publish all sets of an experiment. The exit code becomes 1 if an upload failed, 130 after an
     interruption."""
-    from convbench.publish.collection import plan_sets, publish_experiment
+    from convbench.hub.collection import plan_sets, publish_experiment
 
     count = len(plan_sets(options).sets)
     _ask_who_sees(options, context, f"{options.prefix}, {count} sets and their card")
@@ -187,7 +187,7 @@ def _send_command(options: PublishOptions, what: str) -> str:
 
 def show(answer: PublishAnswer) -> None:
     """Print the address of the set or the model, or the folder of a dry run."""
-    from convbench.publish.dataset import PublishedDataset
+    from convbench.hub.dataset import PublishedDataset
 
     done: PublishedDataset | PublishedCheckpoint
     done, where, is_private = answer._source

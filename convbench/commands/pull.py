@@ -12,7 +12,7 @@ from convbench.options.publish import Repo
 from convbench.options.shared import NewRun
 
 if TYPE_CHECKING:
-    from convbench.publish.pull import PulledRun
+    from convbench.hub.pull import PulledRun
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def restore_run(options: PullOptions) -> PulledRun:
 
     Raises HubError (unreachable, refused, damaged run) or RunError (directory taken).
     """
-    from convbench.publish.pull import pull_dataset as pull_run
+    from convbench.hub.pull import pull_dataset as pull_run
     from convbench.store.run import set_latest
 
     pulled = pull_run(options.repo, options.run, options.revision)
@@ -45,8 +45,8 @@ def run(options: PullOptions, context: RunContext) -> RunAnswer:
 
     The answer has no counts. Raises HubError or RunError as `restore_run` does.
     """
+    from convbench.hub.pull import CITATION
     from convbench.models.weights_path import names_weights
-    from convbench.publish.pull import CITATION
 
     pulled = restore_run(options)
     run_flag = run_option(pulled.run.path)

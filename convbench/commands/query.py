@@ -130,9 +130,9 @@ def write_table(
     `width` is that of the printed table. On a terminal control characters are replaced by a mark. A
     reader of stdout that has gone away is no error; RunError if the file cannot be written.
     """
-    from convbench.printable import make_printable
     from convbench.store.formats import format_result
     from convbench.store.jsonl import write_user_file
+    from convbench.util.printable import make_printable
 
     data = format_result(table, form, width)
     if file is not None:

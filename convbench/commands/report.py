@@ -21,11 +21,11 @@ from convbench.commands._output import (
 from convbench.commands.build import judge_line
 from convbench.options.report import ReportOptions
 from convbench.options.shared import SpecOptions
-from convbench.printable import make_printable
+from convbench.util.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.report.document import Document
-    from convbench.report.report import ReportResult
+    from convbench.reports.document import Document
+    from convbench.reports.report import ReportResult
 
 IMPORTED = "imported"
 """Name of the judge for rewards that came with a log, which cannot give more."""
@@ -109,9 +109,9 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
 
     With another format than `table` and no folder the text goes to stdout, and no file is written.
     """
-    from convbench.report.report import create_report
-    from convbench.report.verification import seal_report
-    from convbench.report.writers import WRITERS, render_text, write_report
+    from convbench.reports.report import create_report
+    from convbench.reports.verification import seal_report
+    from convbench.reports.writers import WRITERS, render_text, write_report
 
     result, form, out = create_report(options), options.format, options.out
     to_stdout = form != "table" and out is None and not options.plots
@@ -140,7 +140,7 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
 
 def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
     """Return the answer with a report's tables."""
-    from convbench.report.writers import as_data
+    from convbench.reports.writers import as_data
 
     return ReportAnswer.model_validate(as_data(document, tuple(map(path_text, files))))
 
@@ -148,7 +148,7 @@ def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
 def _missing_lines(result: ReportResult) -> list[str]:
     """Return the commands that add what the report lacks: conversations, verdicts of a judge that
     scored only some policies, or any judge. One `judge` covers a run and its evaluations."""
-    from convbench.report.tables.details import conversation_counts
+    from convbench.reports.tables.details import conversation_counts
 
     commands: dict[str, None] = {}
     for section in result.sections:

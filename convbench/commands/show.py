@@ -26,11 +26,11 @@ from convbench.commands._output import (
 )
 from convbench.options.declare import Opt
 from convbench.options.shared import MOST_EACH, RunDirs, RunSettings, SpecOptions
-from convbench.printable import make_printable
-from convbench.words import Mode
+from convbench.util.printable import make_printable
+from convbench.util.words import Mode
 
 if TYPE_CHECKING:
-    from convbench.judge.show import ConversationVerdicts, ResolvedSpec
+    from convbench.judges.show import ConversationVerdicts, ResolvedSpec
     from convbench.schema import ToolRound, Verdict
 
 WIDEST = 100
@@ -91,7 +91,7 @@ def run(options: ShowOptions, context: RunContext) -> ShowAnswer:
     Prompts are rendered on a sample where the spec has any. Raises ConvbenchError subclasses if
     there is neither.
     """
-    from convbench.judge.show import show_conversation, show_spec
+    from convbench.judges.show import show_conversation, show_spec
 
     folders = options.specs.folders
     conversation = show_conversation(options.name, options.runs, folders)

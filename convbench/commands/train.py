@@ -20,7 +20,7 @@ from convbench.commands._output import (
 from convbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
-    from convbench.experiment.seal import RoundsWithTable
+    from convbench.experiments.seal import RoundsWithTable
     from convbench.learn.train import TrainResult
 
 
@@ -61,8 +61,8 @@ def run(options: TrainOptions, context: RunContext) -> TrainAnswer:
 
     On a dry run nothing is written: `checkpoint` is None and `preview` has the lines.
     """
-    from convbench.experiment.seal import RoundsWithTable
-    from convbench.experiment.train import run_train
+    from convbench.experiments.seal import RoundsWithTable
+    from convbench.experiments.train import run_train
 
     done = run_train(options)
     if isinstance(done, RoundsWithTable):

@@ -67,7 +67,7 @@ def run(options: VerifyOptions, context: RunContext) -> VerifyAnswer:
     The exit code becomes 1 if there is a problem. With `--seal` the run's records are sealed anew
     first.
     """
-    from convbench.publish.verify import verify_target
+    from convbench.hub.verify import verify_target
 
     with err.status("reading every record again"):
         verification = verify_target(options.target, options.revision, seal_anew=options.seal)

@@ -63,8 +63,8 @@ def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
     """
     from rich.markup import escape
 
-    from convbench.view import Library, serve, write_site
-    from convbench.view.library import index_runs, library_or_index
+    from convbench.viewer import Library, serve, write_site
+    from convbench.viewer.library import index_runs, library_or_index
 
     def print_step(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from convbench.errors import Usage
-from convbench.terminal import Terminal
+from convbench.util.terminal import Terminal
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -21,9 +21,9 @@ import orjson
 
 from convbench.engine.journal import completion_of, dump_noun, fields_of
 from convbench.errors import RunError
-from convbench.redact import redact_bytes
-from convbench.regular import open_to_read
 from convbench.schema import Completion, Message, Sampling, without_stable
+from convbench.util.redact import redact_bytes
+from convbench.util.regular import open_to_read
 
 VERSION = 1
 """Version of the names of replies; raised if the same name would mean something else."""

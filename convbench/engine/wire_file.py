@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from convbench.models.wire_tap import LISTENER, WireRecord
-from convbench.redact import redact_text, strip_address
 from convbench.store.jsonl import Appender, numbered_lines, parse_line
+from convbench.util.redact import redact_text, strip_address
 
 NAME = "wire.jsonl"
 LONGEST = 128 << 10

@@ -17,8 +17,8 @@ from typing import Any, cast
 import orjson
 
 from convbench.errors import DataError
-from convbench.hub.rows import read_json
-from convbench.regular import open_to_read
+from convbench.sources.rows import read_json
+from convbench.util.regular import open_to_read
 
 ENDING = ".eval"
 SAMPLE = re.compile(r"samples/[^/]+\.json")

@@ -15,10 +15,10 @@ from convbench.errors import DataError
 from convbench.formats.inspect_log import Row as Row
 from convbench.formats.inspect_log import is_log, log_rows
 from convbench.formats.shapes import from_spreadsheet
-from convbench.hub.rows import read_json
-from convbench.regular import open_to_read
 from convbench.schema.task import Source
+from convbench.sources.rows import read_json
 from convbench.store.scratch import scratch_path
+from convbench.util.regular import open_to_read
 
 HUB = "hf://"
 """Prefix of a dataset's name on the Hub: hf://OWNER/NAME."""
@@ -88,7 +88,7 @@ def _unpack_gzip(path: Path, inner: Path) -> None:
 
 
 def _hub_rows(name: str) -> tuple[Iterator[Row], str]:
-    from convbench.hub.rows import open_rows
+    from convbench.sources.rows import open_rows
 
     repo, _, revision = name.partition("@")
     if repo.count("/") != 1 or not all(repo.split("/")):
@@ -98,7 +98,7 @@ def _hub_rows(name: str) -> tuple[Iterator[Row], str]:
 
 
 def _table_rows(path: Path) -> tuple[Iterator[Row], str]:
-    from convbench.hub.rows import open_rows
+    from convbench.sources.rows import open_rows
 
     if not path.is_file():
         raise DataError(f"{path}: found no such file; expected JSON lines, JSON, CSV or parquet")

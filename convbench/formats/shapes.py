@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from convbench.errors import DataError
-from convbench.hub.rows import read_json
+from convbench.sources.rows import read_json
 from convbench.store.shape import exceeds_depth
 from convbench.views import THOUGHT_KEYS
 

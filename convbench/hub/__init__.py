@@ -1,8 +1,4 @@
-"""The Hugging Face Hub: rows of question sets, and published runs, with errors in one line.
+"""Publish runs and checkpoints on the Hub with their cards, pull them back, and verify them.
 
-May use what lies below the engine.
+May use reports and every stage before it.
 """
-
-from convbench.hub.rows import load_rows, open_rows
-
-__all__ = ["load_rows", "open_rows"]

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from convbench.errors import ConvbenchError, TrainError
-from convbench.judge.ready import check_ready
-from convbench.judge.resolve import Judge
-from convbench.judge.run import find_pending, judge_with, judges_of
+from convbench.judges.ready import check_ready
+from convbench.judges.resolve import Judge
+from convbench.judges.run import find_pending, judge_with, judges_of
 from convbench.learn.job import Job, TrainContext
 from convbench.learn.select import Selection, select
 from convbench.options.shared import CallOptions

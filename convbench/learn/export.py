@@ -20,7 +20,7 @@ from convbench.formats.export import (
     export_pairs,
     tag_reasoning,
 )
-from convbench.judge.adaptation.verdict import MARGIN
+from convbench.judges.adaptation.verdict import MARGIN
 from convbench.learn import launch as launching
 from convbench.learn import weights as weighing
 from convbench.learn.job import Job, TrainingData

@@ -16,7 +16,6 @@ from typing import Any, Protocol, cast, overload
 from convbench import catalog
 from convbench.catalog.read import read_yaml
 from convbench.errors import ConvbenchError, TrainError
-from convbench.guard import die_with_parent
 from convbench.learn.launch import ERROR_PREFIX, GUARDED
 from convbench.learn.losses import load_objective
 from convbench.learn.multi_run import apply_mix, merge_runs
@@ -36,6 +35,7 @@ from convbench.store.checkpoint import TRAINING, Checkpoint
 from convbench.store.jsonl import write_atomic
 from convbench.store.run import Run
 from convbench.store.token_probs import RecordedProbs
+from convbench.util.guard import die_with_parent
 
 
 class CustomData(Protocol):

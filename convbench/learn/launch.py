@@ -20,13 +20,13 @@ import yaml
 
 from convbench.engine.jobs import stop_on_interrupt
 from convbench.errors import MissingDependency, SpecError, TrainError
-from convbench.guard import guard_command
-from convbench.install import with_extra
 from convbench.models.devices import VISIBLE, list_devices, placement_of
 from convbench.options.shared import CallOptions, parse_devices
-from convbench.regular import open_to_append
 from convbench.schema.recipe import Fit, LaunchSpec, Recipe
 from convbench.store.jsonl import write_atomic
+from convbench.util.guard import guard_command
+from convbench.util.install import with_extra
+from convbench.util.regular import open_to_append
 
 OLD_S = 900.0
 """Seconds after which no compilation is still running, on other machines that share the folder

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from convbench.judge.adaptation.settings import InnerSettings, rows_at_once
+from convbench.judges.adaptation.settings import InnerSettings, rows_at_once
 from convbench.models.weights_path import ModelShape
 from convbench.schema.recipe import LaunchSpec, Recipe
 

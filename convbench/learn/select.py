@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import TrainError
-from convbench.judge.controls import control_results, unfit_reasons
+from convbench.judges.controls import control_results, unfit_reasons
 from convbench.learn.log import LARGE, LogFiles, LoggedConversation, sort_conversations
 from convbench.learn.rewards import (
     UNREWARDED,

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import MissingDependency, TrainError
-from convbench.install import with_extra
 from convbench.learn.frames import ReasoningFrame, frame_of, shared_prefix_length
 from convbench.learn.pairs import PolicyReply
 from convbench.schema import Message
 from convbench.schema.chat import TokenProbs
 from convbench.schema.reasoning import Trained
 from convbench.schema.recipe import Unit
+from convbench.util.install import with_extra
 from convbench.views import (
     SENTINEL,
     for_template,

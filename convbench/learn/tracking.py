@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from convbench import __version__
 from convbench.learn.job import Job
-from convbench.redact import redact_error
+from convbench.util.redact import redact_error
 
 PROJECT = "convbench"
 """Project or experiment of the runs, in trackers that have one."""

@@ -21,7 +21,7 @@ from convbench.models.gguf import is_gguf
 from convbench.models.weights_path import sibling_hint, without_latest
 from convbench.schema import FrozenModel
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
-from convbench.words import Structured
+from convbench.util.words import Structured
 
 SCHEMES = ("rule", "scripted", "local", "vllm")
 """Kinds of model that convbench runs itself: `SCHEME:REST`."""

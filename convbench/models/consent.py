@@ -16,7 +16,7 @@ from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.open import base_of
 from convbench.models.weights_path import SHIPPED_REFS
-from convbench.terminal import ask_to_continue
+from convbench.util.terminal import ask_to_continue
 
 
 def remember_address(address: str) -> None:

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
-from convbench.cache import cache_folder
 from convbench.errors import FatalModelError, MissingDependency
-from convbench.install import with_extra
+from convbench.util.cache import cache_folder
+from convbench.util.install import with_extra
 
 MODELS = "models"
 """Kind of the cache: converted and fetched weights."""

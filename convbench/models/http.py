@@ -27,8 +27,8 @@ from convbench.net.body import (
     redirect_error,
     size_text,
 )
-from convbench.printable import make_printable
-from convbench.redact import strip_address
+from convbench.util.printable import make_printable
+from convbench.util.redact import strip_address
 
 CONNECT_S = 20.0
 """Seconds to connect; the whole call is bounded by the caller."""

@@ -25,7 +25,7 @@ from convbench.models.replies import FIELDS, completion_of, reasoning_of
 from convbench.net.httpx_guard import GuardedResponse, guard_httpx
 from convbench.net.untrusted_json import safe_count, token_counts
 from convbench.schema import Completion, Message, Sampling
-from convbench.words import Structured
+from convbench.util.words import Structured
 
 UNREAD = (400, 422)
 """Statuses that litellm invents for a reply that it cannot parse."""

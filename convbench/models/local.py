@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import FatalModelError, MissingDependency
-from convbench.install import with_extra
 from convbench.models.model import Model
 from convbench.models.replies import parse_tool_calls, split_reasoning
 from convbench.models.weights_path import adapter_base, resolve_path
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart, ToolCall
 from convbench.schema.chat import TokenProbs
 from convbench.schema.reasoning import Effort, Reads
+from convbench.util.install import with_extra
 from convbench.views import for_template, shows_system, shows_text, without_system
 
 if TYPE_CHECKING:

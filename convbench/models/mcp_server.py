@@ -1,7 +1,7 @@
 """Client of one tool server over stdio (MCP): start it, list its tools, call them, end it.
 
-The server runs in a subprocess behind a relay (`convbench.guard`), which bounds its output and ends
-it with all its descendants. Of this process's environment it gets only the variables listed.
+The server runs in a subprocess behind a relay (`convbench.util.guard`), which bounds its output and
+ends it with all its descendants. Of this process's environment it gets only the variables listed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from convbench.errors import FatalModelError, MissingDependency, SpecError
-from convbench.guard import with_relay
-from convbench.install import with_extra
 from convbench.models.failures import ToolError
 from convbench.net.untrusted_json import safe_text
-from convbench.redact import redact_error
 from convbench.schema.tools import Tool, ToolServer
+from convbench.util.guard import with_relay
+from convbench.util.install import with_extra
+from convbench.util.redact import redact_error
 
 START_S = 30.0
 """Seconds to start, and to list its tools."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from convbench.models.batch import Batches
 from convbench.schema import Completion, Message, Sampling
-from convbench.words import Structured
+from convbench.util.words import Structured
 
 
 @runtime_checkable

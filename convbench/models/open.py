@@ -17,7 +17,7 @@ from convbench.models.prices import OPENAI_LIKE, Price
 from convbench.models.refusals import Note, Parameters, to_stderr
 from convbench.net.body import check_address
 from convbench.schema import ModelConfig
-from convbench.words import Structured
+from convbench.util.words import Structured
 
 
 def open_model(

@@ -28,12 +28,12 @@ from convbench.models.refusals import (
 from convbench.models.replies import completion_of, reasoning_of
 from convbench.models.tools import read_arguments
 from convbench.net.untrusted_json import loads, safe_count, safe_dollars
-from convbench.redact import redact_text
-from convbench.regular import open_to_read
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, ToolCall, text_of
 from convbench.schema.chat import Part
+from convbench.util.redact import redact_text
+from convbench.util.regular import open_to_read
+from convbench.util.words import Structured
 from convbench.views import original_text
-from convbench.words import Structured
 
 MARK = {"type": "ephemeral"}
 """Marks the end of a prompt prefix that is to be cached (Anthropic's `cache_control`)."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from convbench.cache import cache_folder
 from convbench.errors import FatalModelError
-from convbench.hub.client import model_exists
 from convbench.models.gguf import MODELS, SOURCE, convert_file
+from convbench.sources.client import model_exists
+from convbench.util.cache import cache_folder
 
 CHUNK = 1 << 20
 MOST = 3600

@@ -14,11 +14,11 @@ from typing import Any
 
 from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.net.untrusted_json import loads
-from convbench.redact import redact_text
 from convbench.schema import Message, Sampling
 from convbench.schema.reasoning import Reads
+from convbench.util.redact import redact_text
+from convbench.util.words import Structured
 from convbench.views import without_system
-from convbench.words import Structured
 
 _TOO_LONG = re.compile(
     r"context[ _]length|context window|maximum context|prompt is too long|too many tokens"

@@ -22,12 +22,12 @@ import orjson
 from pydantic import BaseModel, TypeAdapter
 
 from convbench.errors import FatalModelError, ModelError, TransientModelError
-from convbench.guard import last_lines, start_worker
 from convbench.models.devices import Placement
 from convbench.models.local import ROWS, LocalModel, text_messages
 from convbench.models.model import Model
 from convbench.models.refusals import Note, to_stderr
 from convbench.schema import Completion, Message, Sampling
+from convbench.util.guard import last_lines, start_worker
 
 LINE = 64 << 20
 """Longest line of the process in bytes."""

@@ -18,9 +18,9 @@ from convbench.models.failures import ToolError
 from convbench.models.mcp_server import McpServer
 from convbench.models.model import Model
 from convbench.net.untrusted_json import safe_text
-from convbench.redact import redact_error
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolServer
+from convbench.util.redact import redact_error
 
 LONGEST_ERROR = 500
 """Most characters of an error that the model is told."""

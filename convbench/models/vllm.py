@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from convbench.errors import FatalModelError, TransientModelError
-from convbench.guard import guard_command
 from convbench.models.devices import Placement
 from convbench.models.model import Model
 from convbench.models.prices import Price
 from convbench.models.refusals import Parameters
 from convbench.models.weights_path import shipped_folder
-from convbench.regular import open_to_append
 from convbench.schema import Completion, Message, Sampling
 from convbench.store.shape import read_object, read_text_field
-from convbench.words import Structured
+from convbench.util.guard import guard_command
+from convbench.util.regular import open_to_append
+from convbench.util.words import Structured
 
 if TYPE_CHECKING:
     from convbench.models.openai_http import OpenAIModel

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from convbench.errors import MissingDependency
-from convbench.install import with_extra
 from convbench.models.weights_path import adapter_base
+from convbench.util.install import with_extra
 
 
 class PackedLinear(torch.nn.Module):  # type: ignore[misc]

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import FatalModelError, TrainError
-from convbench.hub.client import model_exists
 from convbench.models.gguf import converted_folder, is_gguf
 from convbench.models.packaged import KNOWN, is_fetched, model_folder
 from convbench.schema import ModelConfig, RunManifest
+from convbench.sources.client import model_exists
 from convbench.store.shape import read_object, read_text_field
 
 ENDS = 1 << 20

@@ -16,11 +16,11 @@ import orjson
 from pydantic import TypeAdapter
 
 from convbench.errors import ConvbenchError, FatalModelError
-from convbench.guard import serve_parent
 from convbench.models.devices import VISIBLE
 from convbench.models.local import LocalModel
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.reasoning import Reasoning
+from convbench.util.guard import serve_parent
 
 LINE = 64 << 20
 """Longest line in bytes."""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import Opt
 from convbench.options.shared import RunDir, SpecOptions
-from convbench.words import SplitChoice
+from convbench.util.words import SplitChoice
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
 from convbench.options.shared import CallOptions, DryRun, MultiRunMixin, RunDirs, SpecOptions
-from convbench.words import Split
+from convbench.util.words import Split
 
 
 @dataclass(frozen=True)

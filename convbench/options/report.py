@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import Opt
 from convbench.options.shared import Runs
-from convbench.words import ErrorKind, SplitChoice
+from convbench.util.words import ErrorKind, SplitChoice
 
 Reported = Annotated[SplitChoice, Opt("Split whose conversations are reported.")]
 Out = Annotated[Path | None, Opt("Folder for the files (RUN/reports with --plots).", metavar="DIR")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from convbench.net.body import check_address
 from convbench.options.declare import DAY_S, MODELS, SPECS, WHERE, Opt
-from convbench.words import Effort, Mode, Regime, SplitChoice, Tracker
+from convbench.util.words import Effort, Mode, Regime, SplitChoice, Tracker
 
 if TYPE_CHECKING:
     from convbench.schema.run import Devices

@@ -40,11 +40,11 @@ from convbench.models.side_by_side import (
 )
 from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
-from convbench.redact import strip_address
 from convbench.schema import ModelConfig, RunManifest, canonical_json
 from convbench.schema.run import Role
 from convbench.store import Run
 from convbench.store.shards import is_superseded
+from convbench.util.redact import strip_address
 
 JOURNAL_FILE = "calls.jsonl"
 """A run's journal."""

@@ -32,7 +32,6 @@ from convbench.options.specs import (
     with_count,
     with_sets,
 )
-from convbench.redact import strip_address
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.tool_turn import with_recorded_tools
 from convbench.schema import (
@@ -48,7 +47,8 @@ from convbench.schema.base import field_differences
 from convbench.schema.reasoning import Effort
 from convbench.schema.run import in_regime
 from convbench.store import Run
-from convbench.words import SplitChoice
+from convbench.util.redact import strip_address
+from convbench.util.words import SplitChoice
 
 if TYPE_CHECKING:
     from convbench.options.build import BuildOptions

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import DataError
-from convbench.regular import open_new
 from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.page import html_of, visible_text
 from convbench.schema import ImagePart, Message, TextPart, text_of
 from convbench.schema.chat import Part
+from convbench.util.regular import open_new
 
 AGENT_PAGE = "This is how the agent's page looks:"
 GOAL_PAGE = "This is how the page you want looks:"

@@ -31,7 +31,7 @@ from convbench.schema import (
     Step,
     without_stable,
 )
-from convbench.usage_estimate import Tokens
+from convbench.util.usage_estimate import Tokens
 
 PLACEHOLDER = "⟨reply of {speaker}⟩"
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from convbench.errors import ConvbenchError, MissingDependency, RunError
-from convbench.guard import guard_command
-from convbench.install import with_extra
 from convbench.sandbox import cgroup
 from convbench.sandbox.wall import INSTALL as WALL
 from convbench.sandbox.wall import NOBODY, isolation_options, parent_folders
 from convbench.sandbox.watch import POLL_S, OutputTail, ProcessWatch, UsageLimits
+from convbench.util.guard import guard_command
+from convbench.util.install import with_extra
 
 LATE_S = 1.0
 """Seconds for tasks to end after their browser has."""

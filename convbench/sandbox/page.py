@@ -15,9 +15,9 @@ from typing import Any
 
 from convbench.answers.disguises import find_enclosed
 from convbench.errors import DataError, MissingDependency
-from convbench.install import with_extra
 from convbench.sandbox import tailwind
 from convbench.sandbox.chromium import browser_errors
+from convbench.util.install import with_extra
 
 LINES = 60
 _BODY = re.compile(r"<body\b", re.IGNORECASE), re.compile(r"</body\s*+>", re.IGNORECASE)

@@ -1,6 +1,6 @@
 """Watch a tree of processes: its usage, its last output, and its end if it uses too much.
 
-This runs in a thread of ours, unlike `convbench.guard`, which is a program by itself.
+This runs in a thread of ours, unlike `convbench.util.guard`, which is a program by itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from convbench.guard import began_at, is_alive, iter_descendants
-from convbench.printable import make_printable
+from convbench.util.guard import began_at, is_alive, iter_descendants
+from convbench.util.printable import make_printable
 
 EVERY_S = 0.1
 """Seconds between two checks; meanwhile the kernel bounds the memory of each process."""
@@ -112,7 +112,7 @@ class ProcessWatch:
     def __init__(
         self, guard: int, most: UsageLimits, words: OutputTail, noticed: Callable[[], None]
     ) -> None:
-        """`guard` is the id of a process that runs `convbench.guard`."""
+        """`guard` is the id of a process that runs `convbench.util.guard`."""
         self.guard, self.most, self.words, self.noticed = guard, most, words, noticed
         self.first = [guard]
         self.why: str | None = None

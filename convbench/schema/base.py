@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from convbench.described import DescribedModel
-from convbench.printable import STEERS
-from convbench.words import Mode as Mode
+from convbench.util.described import DescribedModel
+from convbench.util.printable import STEERS
+from convbench.util.words import Mode as Mode
 
 Text = str | dict[Mode, str]
 """A Jinja template, or one for each mode."""

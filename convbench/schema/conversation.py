@@ -9,11 +9,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from convbench.errors import ConvbenchError
-from convbench.redact import redact_error
 from convbench.schema.base import ConversationId, Count, Dollars, FrozenModel, Score, Seed
 from convbench.schema.chat import Content, FinishReason
 from convbench.schema.reasoning import Reasoning, Replay
 from convbench.schema.tools import ToolCall, ToolResult, ToolRound
+from convbench.util.redact import redact_error
 
 
 class TurnCredit(FrozenModel):

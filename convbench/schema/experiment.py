@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from convbench.schema.base import FrozenModel, Mode, Name
 from convbench.schema.run import Devices
-from convbench.words import Regime
+from convbench.util.words import Regime
 
 POOLED = "pooled-"
 """Prefix of a recipe that learns from all tasks' logs together."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from convbench.schema.base import ConversationId, Count, FrozenModel, Label, Score, Seed
-from convbench.words import DrawBy
+from convbench.util.words import DrawBy
 
 LONGEST_RATER, LONGEST_NOTE = 80, 10_000
 """Most characters of a rater's name, and of a note or a reason."""

@@ -156,7 +156,7 @@ class JudgeSpec(FrozenModel):
     stored in a run stays as it was."""
     function: PythonRef | None = None
     """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`; of a
-    `review`: `-> list of convbench.judge.review.faults.Fault`."""
+    `review`: `-> list of convbench.judges.review.faults.Fault`."""
     file: str | None = None
     """Labels of a `human` judge."""
     reward: Reward = Reward()

@@ -67,19 +67,19 @@ class JudgeKindInfo:
 
 
 KINDS: Mapping[str, JudgeKindInfo] = {
-    "rubric": JudgeKindInfo("convbench.judge.model", frozenset({"model"})),
-    "rules": JudgeKindInfo("convbench.judge.function"),
-    "human": JudgeKindInfo("convbench.judge.labels", frozenset({"labels"})),
-    "unit-tests": JudgeKindInfo("convbench.judge.function", frozenset({"sandbox"}), "tests"),
-    "render": JudgeKindInfo("convbench.judge.function", frozenset({"browser"}), "pages"),
+    "rubric": JudgeKindInfo("convbench.judges.model", frozenset({"model"})),
+    "rules": JudgeKindInfo("convbench.judges.function"),
+    "human": JudgeKindInfo("convbench.judges.labels", frozenset({"labels"})),
+    "unit-tests": JudgeKindInfo("convbench.judges.function", frozenset({"sandbox"}), "tests"),
+    "render": JudgeKindInfo("convbench.judges.function", frozenset({"browser"}), "pages"),
     "adaptation": JudgeKindInfo(
-        "convbench.judge.adaptation.verdict",
+        "convbench.judges.adaptation.verdict",
         frozenset({"weights"}),
         "adaptations",
-        graded_in="convbench.judge.adaptation.metrics",
+        graded_in="convbench.judges.adaptation.metrics",
     ),
     "few-shot": JudgeKindInfo(
-        "convbench.judge.few_shot.verdict", frozenset({"weights"}), "solutions"
+        "convbench.judges.few_shot.verdict", frozenset({"weights"}), "solutions"
     ),
-    "review": JudgeKindInfo("convbench.judge.review.verdict", measures="simulator", may_ask=True),
+    "review": JudgeKindInfo("convbench.judges.review.verdict", measures="simulator", may_ask=True),
 }

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from convbench.schema.base import Count, FrozenModel, canonical_json, json_levels
-from convbench.words import Effort as Effort
+from convbench.util.words import Effort as Effort
 
 Replay = Literal["never", "last", "always", "signed"]
 """Which of a speaker's earlier reasoning is sent with the next call: none; that of its latest turn;

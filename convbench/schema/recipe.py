@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from convbench.schema.base import FrozenModel, Name
 from convbench.schema.reasoning import Trained
-from convbench.words import Tracker
+from convbench.util.words import Tracker
 
 FlaggedRule = Literal["drop", "keep", "zero"]
 EditFilter = Literal["best-of-k", "improves", "right"]

@@ -13,7 +13,7 @@ from convbench.schema.chat import Sampling
 from convbench.schema.protocol import AnswerReading, Framing, ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.schema.task import Split, TaskSpec
-from convbench.words import ErrorKind, Regime, SplitChoice
+from convbench.util.words import ErrorKind, Regime, SplitChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from convbench.schema.base import FrozenModel, Label, Name, PythonRef, Text, get_field
-from convbench.words import Split as Split
+from convbench.util.words import Split as Split
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 """From the split that is trained on to the one held out most."""

@@ -17,7 +17,7 @@ from convbench.errors import ConvbenchError
 from convbench.rollout.calls import JOURNAL_FILE
 from convbench.store import Run, all_runs
 from convbench.store.jsonl import numbered_lines
-from convbench.usage_estimate import Tokens
+from convbench.util.usage_estimate import Tokens
 
 LOST_A_DAY = 1.0
 """Assumed losses per day of each running process: about what preemptible machines have."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from convbench import catalog
 from convbench.errors import FatalModelError, RunError, UsageError
-from convbench.judge.kinds import kind_of
-from convbench.judge.ready import find_problem
-from convbench.judge.resolve import Judge, unquoted_warnings
-from convbench.judge.rubrics import rubrics_of_run
-from convbench.judge.run import (
+from convbench.judges.kinds import kind_of
+from convbench.judges.ready import find_problem
+from convbench.judges.resolve import Judge, unquoted_warnings
+from convbench.judges.rubrics import rubrics_of_run
+from convbench.judges.run import (
     JudgePreview,
     JudgeResult,
     add_controls,
@@ -22,7 +22,7 @@ from convbench.judge.run import (
     judge_with_model,
     score_here,
 )
-from convbench.judge.units import JudgeSummary
+from convbench.judges.units import JudgeSummary
 from convbench.models.aliases import SCHEMES, aliases, resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
@@ -33,7 +33,7 @@ from convbench.options.spread import first_address, shard_index, with_pace
 from convbench.rollout.calls import describe_alone
 from convbench.store import Run, find_run
 from convbench.store.shards import ShardTask, is_sharded, read_plan
-from convbench.usage_estimate import add_tokens
+from convbench.util.usage_estimate import add_tokens
 
 if TYPE_CHECKING:
     from convbench.shards.forecast import ShardForecast
@@ -74,7 +74,7 @@ def judge_run(options: JudgeOptions) -> JudgeResult:
     """
     load_plugins(options.specs)
     if options.pairwise:
-        from convbench.judge.contests import judge_pairwise
+        from convbench.judges.contests import judge_pairwise
 
         return judge_pairwise(options)
     if options.shard is not None:
@@ -143,7 +143,7 @@ def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> Judg
     typed = [item.model for item in judges if item.model and options.judges]
     calls = options.calls.with_user_models(*typed)
     if options.dry_run:
-        from convbench.judge.preview import preview_judge
+        from convbench.judges.preview import preview_judge
 
         previews = [preview_judge(run, item, options.calls) for item in judges]
         foreseen = _forecast_judging(runner, run, previews)

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import MissingDependency, RunError, UsageError
-from convbench.guard import die_with_parent, guard_command
-from convbench.install import with_extra
 from convbench.models.devices import VISIBLE, list_devices
-from convbench.regular import open_to_append
 from convbench.shards.job import Launcher, ShardJob
 from convbench.shards.scripts import KubernetesLauncher, SlurmLauncher
 from convbench.store.jsonl import disk_error
+from convbench.util.guard import die_with_parent, guard_command
+from convbench.util.install import with_extra
+from convbench.util.regular import open_to_append
 
 GRACE_S = 20.0
 """Seconds that processes have to end after SIGTERM."""

@@ -18,11 +18,11 @@ from rich.text import Text
 from convbench.engine import Journal, Summary
 from convbench.engine.progress import PLAIN_EVERY_S, clock_text
 from convbench.errors import BudgetError, ConvbenchError, RunError
-from convbench.judge.kinds import kind_of
-from convbench.judge.resolve import Judge
-from convbench.judge.run import PendingConversations, find_pending, score_here
-from convbench.judge.run import RunScorer as Judges
-from convbench.judge.units import JudgeSummary
+from convbench.judges.kinds import kind_of
+from convbench.judges.resolve import Judge
+from convbench.judges.run import PendingConversations, find_pending, score_here
+from convbench.judges.run import RunScorer as Judges
+from convbench.judges.units import JudgeSummary
 from convbench.options.build import BuildOptions
 from convbench.options.declare import as_words
 from convbench.options.judge import JudgeOptions
@@ -40,8 +40,8 @@ from convbench.store.jsonl import numbered_lines
 from convbench.store.seal import FILE as SEALS
 from convbench.store.shard_attempts import NOT_BEGUN, ShardStates, mark_left, shard_states
 from convbench.store.shards import ShardLimit, ShardPlan, ShardTask, read_plan, shard_of
-from convbench.terminal import Terminal
-from convbench.usage_estimate import Tokens
+from convbench.util.terminal import Terminal
+from convbench.util.usage_estimate import Tokens
 
 REFRESH_S = 1.0
 SHARE = 20

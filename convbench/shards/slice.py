@@ -18,9 +18,9 @@ from convbench.errors import (
     MissingDependency,
     RunError,
 )
-from convbench.judge.resolve import Judge, judge_from_run
-from convbench.judge.run import score_pending
-from convbench.judge.units import JudgeSummary
+from convbench.judges.resolve import Judge, judge_from_run
+from convbench.judges.run import score_pending
+from convbench.judges.units import JudgeSummary
 from convbench.options.shared import CallOptions
 from convbench.options.spread import parse_addresses
 from convbench.rollout.build import BuildSummary, build_missing_in_loop

@@ -18,7 +18,7 @@ import random
 from collections.abc import Sequence
 
 from convbench.stats.agreement import mean_ranks
-from convbench.words import DrawBy
+from convbench.util.words import DrawBy
 
 EVEN = 0.2
 """Share of an optimal draw that is even, so that no weight grows without bound."""

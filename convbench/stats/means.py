@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from convbench.words import ErrorKind as ErrorKind
+from convbench.util.words import ErrorKind as ErrorKind
 
 TINY = 1e-300
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Generic
 
 from convbench.errors import RunError
-from convbench.regular import open_to_read
 from convbench.store.parts import (
     COMPRESSED,
     Frame,
@@ -24,6 +23,7 @@ from convbench.store.parts import (
     read_frames,
 )
 from convbench.store.shape import Record, parse_record
+from convbench.util.regular import open_to_read
 
 CACHED_FRAMES = 16
 """Decompressed frames that stay in memory."""

@@ -13,8 +13,8 @@ import orjson
 from rich.cells import cell_len, set_cell_size
 
 from convbench.errors import QueryError
-from convbench.printable import make_printable
 from convbench.store.query import QueryResult
+from convbench.util.printable import make_printable
 
 Format = Literal["table", "json", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "parquet")

@@ -19,10 +19,10 @@ from typing import Any, Self
 import orjson
 
 from convbench.errors import RunError
-from convbench.redact import known_forms, redact_bytes
-from convbench.regular import open_new, open_to_append
 from convbench.store.parts import LONG, WORTH, Compressor, raw_lines
 from convbench.store.shape import LONGEST, parse_object
+from convbench.util.redact import known_forms, redact_bytes
+from convbench.util.regular import open_new, open_to_append
 
 SHOWN = 40
 """Characters of a file's name in that of its temporary file, whose length is limited."""

@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 
 from convbench.errors import RunError
-from convbench.regular import open_lock
 from convbench.store.jsonl import disk_error
+from convbench.util.regular import open_lock
 
 LOCK = ".lock"
 """The file of a folder's lock; it also names the holder."""

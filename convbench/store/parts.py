@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from convbench.errors import RunError
-from convbench.regular import RATIO, SPARE, open_new, open_to_read
 from convbench.store.shape import LONGEST
+from convbench.util.regular import RATIO, SPARE, open_new, open_to_read
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

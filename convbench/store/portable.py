@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from convbench.redact import strip_address
 from convbench.schema import JudgeSpec, RunManifest
+from convbench.util.redact import strip_address
 
 N = TypeVar("N", RunManifest, JudgeSpec)
 

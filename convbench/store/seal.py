@@ -19,12 +19,12 @@ from typing import Annotated
 from pydantic import Field
 
 from convbench.errors import RunError
-from convbench.regular import open_to_read
 from convbench.schema.base import FrozenModel
 from convbench.store.jsonl import Appender, numbered_lines
 from convbench.store.parts import COMPRESSED, file_exists, iter_streams, plain_size, read_frames
 from convbench.store.shape import parse_record
 from convbench.store.shards import shard_folders
+from convbench.util.regular import open_to_read
 
 FILE = "seals.jsonl"
 """In the run's folder: one line a seal."""

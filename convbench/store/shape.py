@@ -14,8 +14,8 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from convbench.errors import RunError
-from convbench.regular import open_to_read
 from convbench.schema.base import json_levels
+from convbench.util.regular import open_to_read
 
 Record = TypeVar("Record", bound=BaseModel)
 

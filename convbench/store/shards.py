@@ -22,12 +22,12 @@ from typing import Literal
 from pydantic import Field
 
 from convbench.errors import RunError
-from convbench.regular import open_to_read
 from convbench.schema.base import FrozenModel
 from convbench.store.jsonl import Appender, disk_error, numbered_lines, write_atomic
 from convbench.store.parts import list_files
 from convbench.store.shape import parse_object, read_model
 from convbench.store.token_probs import end_of_frames
+from convbench.util.regular import open_to_read
 
 FOLDER, PLAN = "shards", "plan.json"
 MOST = 100_000

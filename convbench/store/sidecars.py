@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from convbench import schema
-from convbench.cache import cache_folder
-from convbench.regular import open_to_read
 from convbench.store.parts import COMPRESSED, part_size
+from convbench.util.cache import cache_folder
+from convbench.util.regular import open_to_read
 
 SETTLE_SECONDS = 2.0
 """A part that changed later than this is not stored: another change could carry the same time."""

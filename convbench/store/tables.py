@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from convbench.errors import RunError
-from convbench.regular import open_to_read
 from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.base import LARGEST_SCORE
 from convbench.schema.conversation import TurnCredit
@@ -38,6 +37,7 @@ from convbench.store.notes import read_label
 from convbench.store.parts import COMPRESSED, list_files, read_frames
 from convbench.store.run import Run
 from convbench.store.shape import parse_object, parse_record
+from convbench.util.regular import open_to_read
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO
 
 from convbench.errors import RunError
-from convbench.regular import open_to_append, open_to_read
 from convbench.schema import Conversation, text_of
 from convbench.schema.chat import MOST_LOGPROBS, TokenProbs, probs_problem
 from convbench.store.jsonl import disk_error
+from convbench.util.regular import open_to_append, open_to_read
 
 FILE = "logprobs.bin"
 _HEAD = struct.Struct("<4sII")

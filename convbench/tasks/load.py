@@ -10,10 +10,9 @@ from typing import Any
 
 from convbench.catalog import find_function
 from convbench.errors import DataError
-from convbench.hub.rows import SourceRows, open_rows, row_bytes
-from convbench.plain_data import TemplateRefusal
 from convbench.schema import Example, TaskSpec, fingerprint
 from convbench.schema.task import SPLITS
+from convbench.sources.rows import SourceRows, open_rows, row_bytes
 from convbench.store.limits import limit_address_space
 from convbench.store.numbered import NameNumbers
 from convbench.store.spilled import SpilledBytes
@@ -26,6 +25,7 @@ from convbench.tasks.draw import (
 )
 from convbench.tasks.mapping import TaskQuestion, make_question
 from convbench.templates import parse_expression
+from convbench.util.plain_data import TemplateRefusal
 
 MEMORY_BYTES = 4 << 30
 """Bytes that reading a source may take on top of what the process uses."""

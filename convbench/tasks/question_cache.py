@@ -19,9 +19,9 @@ from typing import Any
 
 import orjson
 
-from convbench.cache import cache_folder
 from convbench.errors import RunError
 from convbench.store.jsonl import write_atomic
+from convbench.util.cache import cache_folder
 
 MOST_BYTES = 64 << 20
 """Most bytes of a file that is read."""

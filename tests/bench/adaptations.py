@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convbench import catalog
-from convbench.judge.adaptation.learner import Learner, Question
-from convbench.judge.adaptation.settings import InnerSettings, training_texts
+from convbench.judges.adaptation.learner import Learner, Question
+from convbench.judges.adaptation.settings import InnerSettings, training_texts
 from convbench.models.weights_path import resolve_path
 from convbench.pocket import notes
 from convbench.pocket.rows import load

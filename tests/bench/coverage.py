@@ -21,7 +21,7 @@ from convbench.stats.ppi import (
     corrected_mean,
     ratio_of_means,
 )
-from convbench.words import DrawBy
+from convbench.util.words import DrawBy
 from tests.bench.bench import Row
 from tests.stats.simulate import labelled, talks
 

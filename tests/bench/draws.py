@@ -19,7 +19,7 @@ from convbench.stats.draw import (
     sampling_sizes,
 )
 from convbench.stats.ppi import ScoredUnit, corrected_mean
-from convbench.words import DrawBy
+from convbench.util.words import DrawBy
 from tests.bench.bench import Row
 from tests.stats.simulate import Talk, talks
 

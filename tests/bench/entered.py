@@ -47,7 +47,7 @@ def judge() -> None:
 
 
 def train() -> None:
-    from convbench.experiment.train import run_train
+    from convbench.experiments.train import run_train
     from convbench.options.shared import SpecOptions
     from convbench.options.train import TrainOptions
 

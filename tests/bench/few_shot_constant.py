@@ -20,10 +20,10 @@ from itertools import product
 from typing import get_args
 
 from convbench import catalog
-from convbench.judge.adaptation.learner import Learner
-from convbench.judge.few_shot.runner import outputs_of, problem_of, settings_of
-from convbench.judge.few_shot.solve import Solver
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.adaptation.learner import Learner
+from convbench.judges.few_shot.runner import outputs_of, problem_of, settings_of
+from convbench.judges.few_shot.solve import Solver
+from convbench.judges.resolve import resolve_judge
 from convbench.models.weights_path import resolve_path
 from convbench.schema import Example, TaskSpec
 from convbench.tasks.arc_agi.edit import Group, SelfEdit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 
-from convbench.judge.rules import score as rules
+from convbench.judges.rules import score as rules
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec, text_of
 from convbench.views import policy_turns
 

@@ -90,7 +90,7 @@ def mutations(folder: Path) -> Iterator[Row]:
     at a time; then the time of `verify` on 10,000 conversations."""
 
     from convbench.errors import ConvbenchError
-    from convbench.publish.verify import verify_target
+    from convbench.hub.verify import verify_target
 
     run = folder / "small"
     small = ["build", "demo", "--model", "pocket", "--tasks", "8", "--run", "small", "--quiet"]

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiments.evaluate import evaluate_policy
 from convbench.learn.ratios import log_ratios
 from convbench.learn.select import collect_conversations
 from convbench.learn.train import train_once

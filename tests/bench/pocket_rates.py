@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any
 
 from convbench import catalog
-from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiments.evaluate import evaluate_policy
 from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

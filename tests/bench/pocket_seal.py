@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.experiment.rounds import run_rounds
-from convbench.experiment.seal import train_rounds
-from convbench.judge.adaptation.accuracies import UNTRAINED, Values, edit_accuracies
-from convbench.judge.run import judges_of
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.experiments.rounds import run_rounds
+from convbench.experiments.seal import train_rounds
+from convbench.judges.adaptation.accuracies import UNTRAINED, Values, edit_accuracies
+from convbench.judges.run import judges_of
 from convbench.learn.export import FILTERS
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
@@ -29,7 +29,7 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions
-from convbench.report.adaptation import as_markdown
+from convbench.reports.adaptation import as_markdown
 from convbench.rollout.manifest import SplitChoice
 from convbench.schema.experiment import ExperimentSpec
 from convbench.shards.build import build_or_resume

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from convbench import catalog
-from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiments.evaluate import evaluate_policy
 from convbench.learn.job import Job
 from convbench.learn.log import LoggedConversation
 from convbench.learn.sweet.pairs import SweetArgs

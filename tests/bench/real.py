@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from convbench.cache import cache_folder
 from convbench.models.gguf import MODELS
 from convbench.models.packaged import is_fetched
 from convbench.models.vllm import ARGUMENTS, PYTHON
+from convbench.util.cache import cache_folder
 from tests.bench.bench import ROOT, Row
 
 SERVED = {

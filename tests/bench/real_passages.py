@@ -17,8 +17,8 @@ import time
 from statistics import fmean
 from typing import Any
 
-from convbench.judge.adaptation.learner import Learner, Question, rule_grade
-from convbench.judge.adaptation.settings import InnerSettings
+from convbench.judges.adaptation.learner import Learner, Question, rule_grade
+from convbench.judges.adaptation.settings import InnerSettings
 from convbench.stats.means import estimate_mean
 
 LONGEST = 480

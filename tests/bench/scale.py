@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.cache import CACHE
+from convbench.util.cache import CACHE
 from tests.bench.bench import Row, Used, convbench, high_water, installed, write_questions
 from tests.bench.logs import inflate, write_logs
 from tests.support.hub_server import HubServer
@@ -115,7 +115,7 @@ def _indexed(place: Path) -> Used:
     shutil.rmtree(place / "rows", ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(
-        [sys.executable, "-m", "convbench.view.follow"], stdin=subprocess.PIPE,
+        [sys.executable, "-m", "convbench.viewer.follow"], stdin=subprocess.PIPE,
         env={**installed(), CACHE: str(place / "rows")},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip

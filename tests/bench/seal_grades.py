@@ -14,7 +14,7 @@ from collections import defaultdict
 from statistics import fmean
 from typing import Any
 
-from convbench.judge.adaptation.metrics import recall_grade
+from convbench.judges.adaptation.metrics import recall_grade
 
 Row = dict[str, Any]
 SIDES = (("after", "answer", "right"), ("before", "base_answer", "base_right"))

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.judge.review.faults import FaultName
-from convbench.judge.review.rules import faults
+from convbench.judges.review.faults import FaultName
+from convbench.judges.review.rules import faults
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast, get_args
 from unittest import mock
 
-from convbench.judge.adaptation.settings import InnerSettings
+from convbench.judges.adaptation.settings import InnerSettings
 from convbench.learn import memory
 from convbench.learn.memory import Kind, MemoryParts, StepRows
 from convbench.models.weights_path import ModelShape, _read_shape
@@ -177,10 +177,10 @@ def train(
             train_dataset=[(0, 1)] * count,
         ).train()
     else:
-        from convbench.judge.adaptation.clock import PassClock
-        from convbench.judge.adaptation.fit import fit_adapters
-        from convbench.judge.adaptation.full_finetune import FullFinetune
-        from convbench.judge.adaptation.lora import MultiSeedLora
+        from convbench.judges.adaptation.clock import PassClock
+        from convbench.judges.adaptation.fit import fit_adapters
+        from convbench.judges.adaptation.full_finetune import FullFinetune
+        from convbench.judges.adaptation.lora import MultiSeedLora
 
         model = fitting.load_model(job, trained=False).requires_grad_(False)
         inner = inner_settings(recipe, offload=offload)

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.report.verdict import WINS
+from convbench.reports.verdict import WINS
 from tests.bench.bench import Row
 from tests.stats.tastes import World, judged
 from tests.stats.trained import said

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.commands.gold import GoldOptions, label_sample
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.judge.gold.labels import keep_labels, read_draws, run_family
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.judges.gold.labels import keep_labels, read_draws, run_family
 from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
@@ -37,8 +37,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
-from convbench.report.sections import read_sections
-from convbench.report.verdict import PolicyVerdict, is_gaming_open, section_verdicts
+from convbench.reports.sections import read_sections
+from convbench.reports.verdict import PolicyVerdict, is_gaming_open, section_verdicts
 from convbench.schema import Conversation, text_of
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.gold import GoldLabel

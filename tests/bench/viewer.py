@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from convbench.cache import CACHE
+from convbench.util.cache import CACHE
 from tests.bench.bench import Row, high_water, installed
-from tests.view.conftest import browser
+from tests.viewer.conftest import browser
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 SHOWN = """async ([address, before]) => {
@@ -52,7 +52,7 @@ def _measured(folder: Path, rows: int, bound: float) -> Iterator[Row]:
     run, what = folder / "run", f"viewer, {rows:,} conversations"
     if not (run / "run.json").exists():
         made = (
-            "from pathlib import Path; from tests.view.runs import many; "
+            "from pathlib import Path; from tests.viewer.runs import many; "
             f"many(Path({str(run)!r}), {rows})"
         )
         subprocess.run([sys.executable, "-c", made], check=True)  # its memory is not the viewer's

@@ -18,7 +18,7 @@ title: mine
 speakers: {assistant: {policy: true}, teacher: {}}
 steps: [{id: q, speaker: teacher, say: hello}, {id: a, speaker: assistant}]
 """
-JUDGE = "title: mine\nkind: rules\nfunction: convbench.judge.rules:score\n"
+JUDGE = "title: mine\nkind: rules\nfunction: convbench.judges.rules:score\n"
 
 
 def put(folder: Path, name: str, text: str) -> Path:

@@ -13,8 +13,8 @@ from convbench import catalog
 from convbench.catalog import python
 from convbench.errors import SpecError
 from convbench.store import Run
-from tests.cli.conftest import typist as typist
-from tests.cli.typed import Typist
+from tests.commands.conftest import typist as typist
+from tests.commands.typed import Typist
 from tests.docs.test_pages import ROOT, write_files
 
 PAGE = ROOT / "docs" / "howto" / "python.md"
@@ -106,7 +106,7 @@ def test_a_file_is_run_once_and_a_plugin_of_its_name_stands_for_it(
 
 
 @pytest.mark.parametrize("ref", ["mine.py:f", "convbench.tasks.py:f", "convbench.tasks./mine.py:f",
-                                 "/etc/mine.py:f", "convbench.judge.x/../mine.py:f"])  # fmt: skip
+                                 "/etc/mine.py:f", "convbench.judges.x/../mine.py:f"])  # fmt: skip
 def test_no_file_is_run_for_a_downloaded_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ref: str
 ) -> None:

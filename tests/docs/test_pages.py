@@ -16,9 +16,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from convbench.judge.ask import judge_fields
+from convbench.judges.ask import judge_fields
 from convbench.prompts import template_fields as prompt_fields
-from tests.publish.runs import example, manifest
+from tests.hub.runs import example, manifest
 from tests.support.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -223,5 +223,5 @@ def test_every_template_variable_is_on_its_page() -> None:
     assert names("In a protocol") == set(prompt_fields(one, told.task, "thinking", 3))
     several = {"first", "second", "transcripts", "marks"}
     assert names("In a judge") == set(judge_fields(one, "")) | several
-    source = (ROOT / "convbench/judge/ask.py").read_text()
+    source = (ROOT / "convbench/judges/ask.py").read_text()
     assert all(f'"{name}"' in source for name in several)

@@ -19,7 +19,7 @@ import pytest
 
 from convbench import __version__
 from convbench.commands import _output as console
-from tests.cli.typed import exit_code
+from tests.commands.typed import exit_code
 from tests.excerpts import EXCERPTS
 from tests.excerpts import written as excerpts_below
 from tests.fence.asked import built, commands, judged, names, prompts, specs

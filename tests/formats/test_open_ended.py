@@ -11,7 +11,7 @@ import pytest
 
 from convbench.errors import DataError
 from convbench.formats.importing import ImportResult, import_file
-from convbench.judge.fence import fence_transcript
+from convbench.judges.fence import fence_transcript
 from convbench.learn.export import export_run
 from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens

@@ -14,8 +14,8 @@ from convbench.commands.import_ import ImportOptions
 from convbench.errors import DataError, UsageError
 from convbench.formats.importing import import_file
 from convbench.schema import text_of
-from tests.cli.conftest import typist
-from tests.cli.typed import Typist
+from tests.commands.conftest import typist
+from tests.commands.typed import Typist
 from tests.support.later import later
 
 datasets = later("datasets")

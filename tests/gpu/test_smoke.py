@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convbench.experiment.experiment import run_experiment
+from convbench.experiments.experiment import run_experiment
 from convbench.models import open_model
 from convbench.models.devices import list_devices
 from convbench.models.subprocess_model import SubprocessModel

@@ -1,5 +1,5 @@
 """The Hub of tests/hub, for sets that strangers put there."""
 
-from tests.hub.conftest import hub, hub_client
+from tests.sources.conftest import hub, hub_client
 
 __all__ = ["hub", "hub_client"]

@@ -19,7 +19,7 @@ from convbench.commands._words import ENTRIES, load_command
 from convbench.options.declare import flat_options
 from convbench.schema import ModelConfig, Verdict
 from convbench.store import Run
-from tests.publish.runs import write_run
+from tests.hub.runs import write_run
 from tests.rollout.cli import convbench as typed
 from tests.rollout.cli import environment, start
 from tests.support.exhaustive import by_turns

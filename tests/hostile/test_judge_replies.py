@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from convbench.catalog import load_spec
 from convbench.engine.caller import Caller, RetryPolicy
-from convbench.judge.dispatch import judge_conversation
-from convbench.judge.replies import Complaint, Scores
-from convbench.judge.replies import read_reply as read_reply
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.dispatch import judge_conversation
+from convbench.judges.replies import Complaint, Scores
+from convbench.judges.replies import read_reply as read_reply
+from convbench.judges.resolve import resolve_judge
 from convbench.models import open_model
 from convbench.schema import JudgeSpec
 from tests.excerpts import Source

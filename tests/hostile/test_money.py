@@ -13,7 +13,7 @@ import pytest
 from convbench.engine import Budget, Caller, Journal, RetryPolicy
 from convbench.engine.budget import format_spend
 from convbench.errors import BudgetError, ModelError, UsageError
-from convbench.experiment.experiment import run_experiment
+from convbench.experiments.experiment import run_experiment
 from convbench.models import open_model
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions

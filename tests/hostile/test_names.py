@@ -18,8 +18,8 @@ from rich.table import Table
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.publish.dataset import name_by_id, publish_dataset
-from convbench.publish.verify import verify_target
+from convbench.hub.dataset import name_by_id, publish_dataset
+from convbench.hub.verify import verify_target
 from convbench.rollout.plan import conversation_id
 from convbench.schema import Metric, Verdict
 from convbench.schema.base import ConversationId
@@ -27,8 +27,8 @@ from convbench.store import Run
 from convbench.store.folder_seal import check_folder, names_in, seal_folder
 from convbench.store.formats import format_result
 from convbench.store.query import run_query
-from convbench.terminal import Terminal
-from tests.publish.runs import conversation, write_run
+from convbench.util.terminal import Terminal
+from tests.hub.runs import conversation, write_run
 
 STEERS = ("j\x1b]0;PWN\x07", "\x1b[2J", "a\u202eb", "\x9b2J", "a\rb", "\x00")
 PATHS = ("/etc/notes", "../notes", "a/b", "..", ".x", "a b", "a\0b", "a\n", "", "x" * 201, "a#b")

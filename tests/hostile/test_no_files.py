@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 
 from convbench.engine.reply_cache import ReplyCache
 from convbench.errors import NotRegularError, RunError
+from convbench.hub.dataset import publish_dataset
 from convbench.learn.job import Job
 from convbench.learn.run_trainer import write_recipe
-from convbench.publish.dataset import publish_dataset
-from convbench.regular import open_lock, open_to_append, open_to_read
 from convbench.schema import ModelConfig
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from convbench.store.jsonl import Appender, write_atomic
 from convbench.store.notes import write_label
-from tests.publish.runs import write_run
+from convbench.util.regular import open_lock, open_to_append, open_to_read
+from tests.hub.runs import write_run
 from tests.support.app import app
 
 pytestmark = pytest.mark.timeout(60)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.guard import find_descendants, guard_command
-from tests.hub.worker import Client
+from convbench.util.guard import find_descendants, guard_command
 from tests.learn import tiny
 from tests.rollout.cli import ROOT, Done, convbench, environment, finish, start
+from tests.sources.worker import Client
 from tests.support.exhaustive import first_of
 
 PATIENCE_S = 150.0
@@ -244,7 +244,7 @@ LATE = """
 import sys, time
 from pathlib import Path
 from convbench.errors import HubError
-from convbench.hub import repo
+from convbench.sources import repo
 
 class Clock:
     def sleep(seconds):
@@ -270,7 +270,7 @@ def laid(folder: Path, name: str) -> Path:
 
 def send(repo: str, folder: Path, kind: str) -> None:
     """`upload`, for the client's process."""
-    from convbench.hub import repo as hub_repo
+    from convbench.sources import repo as hub_repo
 
     hub_repo.FIRST_PAUSE = 0.01
     hub_repo.upload_folder(repo, folder, kind=kind)  # type: ignore[arg-type]

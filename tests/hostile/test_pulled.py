@@ -17,26 +17,26 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import ConvbenchError
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.experiment.rounds import run_rounds
-from convbench.judge.adaptation.settings import InnerSettings, training_texts
-from convbench.judge.run import judges_of
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.experiments.rounds import run_rounds
+from convbench.hub.dataset import publish_dataset
+from convbench.judges.adaptation.settings import InnerSettings, training_texts
+from convbench.judges.run import judges_of
 from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.publish.dataset import publish_dataset
 from convbench.rollout.calls import check_consent
 from convbench.schema import ImagePart, JudgeSpec, ModelConfig
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.portable import make_portable, portable_text, within_limits
-from tests.hub.worker import Client
-from tests.publish.runs import conversation, write_run
-from tests.publish.test_publish_hub import fetch
+from tests.hub.runs import conversation, write_run
+from tests.hub.test_publish_hub import fetch
+from tests.sources.worker import Client
 from tests.support.recorder import Recorder
 
 KEY = "sk-users-own-key-0123456789abcdef"

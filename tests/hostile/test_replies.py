@@ -17,8 +17,6 @@ from aiohttp import web
 
 from convbench.engine import Caller, Journal, RetryPolicy
 from convbench.errors import FatalModelError, HubError, ModelError, TransientModelError, Usage
-from convbench.hub.client import DatasetStatus, quiet_clients
-from convbench.hub.client import dataset_status as probe
 from convbench.models import open_model
 from convbench.models.failures import BrokenReply
 from convbench.models.litellm_model import load_litellm
@@ -28,6 +26,8 @@ from convbench.net.body import ERROR_BYTES, REPLY_BYTES, BadBody, BoundedBody
 from convbench.net.httpx_guard import guard_httpx
 from convbench.net.untrusted_json import loads, safe_count, safe_dollars, safe_text
 from convbench.schema import Completion, Message, Sampling
+from convbench.sources.client import DatasetStatus, quiet_clients
+from convbench.sources.client import dataset_status as probe
 from tests.hostile.routes import ROUTES, SECRET, Route, whole
 from tests.support.exhaustive import by_turns
 from tests.support.stranger import Answer, Asked, Stranger
@@ -610,7 +610,7 @@ def test_the_hubs_answers_are_bounded(
     online: Callable[[str], None], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A redirect's body is not read at all."""
-    monkeypatch.setattr("convbench.hub.client.HUB_BYTES", 1 << 20)
+    monkeypatch.setattr("convbench.sources.client.HUB_BYTES", 1 << 20)
     headers, flood = {"Content-Encoding": "gzip"}, bomb(512)
 
     def answer(_request: web.BaseRequest, asked: Asked) -> web.Response:

@@ -16,11 +16,11 @@ import pytest
 from convbench.errors import ConvbenchError, DataError
 from convbench.formats import questions
 from convbench.formats.importing import import_file
-from convbench.hub import load_rows
 from convbench.schema import TaskSpec
 from convbench.schema.task import Source
+from convbench.sources import load_rows
 from convbench.tasks.load import load_examples
-from tests.hub.worker import Client
+from tests.sources.worker import Client
 from tests.support.exhaustive import by_turns, every_nth
 
 TASK = {"name": "x", "title": "x", "answer": {"kind": "text"},
@@ -153,7 +153,7 @@ import sys
 from pathlib import Path
 from convbench.errors import ConvbenchError
 from convbench.tasks.load import load_examples
-from tests.hub.worker import Client
+from tests.sources.worker import Client
 from tests.hostile.test_rows import task
 count = sys.argv[2] if sys.argv[2] == "all" else int(sys.argv[2])
 try:

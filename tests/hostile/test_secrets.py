@@ -18,17 +18,17 @@ from urllib.parse import quote, quote_plus
 import pytest
 from aiohttp import web
 
-from convbench import redact
 from convbench.errors import ConvbenchError
+from convbench.hub.dataset import publish_dataset
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.publish.dataset import publish_dataset
 from convbench.schema import Failure
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
-from tests.publish.runs import conversation, example, failed, verdict, write_run
+from convbench.util import redact
+from tests.hub.runs import conversation, example, failed, verdict, write_run
 from tests.support.serve import LocalServer, json_reply
 
 HEX, WORD = "9f8b7c6d5e4f3a2b1c0d", "aB3dE5gH7jK9mN1pQ3rS"

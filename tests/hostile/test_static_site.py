@@ -21,14 +21,14 @@ from convbench.errors import QueryError
 from convbench.store import Run, tables
 from convbench.store.limits import as_keyboard_interrupt, limit_query
 from convbench.store.query import run_query
-from convbench.view import filters, index, write_site
-from convbench.view.index import ViewIndex
-from convbench.view.library import index_runs
-from tests.publish.runs import write_run
+from convbench.viewer import filters, index, write_site
+from convbench.viewer.index import ViewIndex
+from convbench.viewer.library import index_runs
+from tests.hub.runs import write_run
 from tests.rollout.cli import COMMAND, environment, finish, start
 from tests.support.exhaustive import only
-from tests.view.conftest import Viewer, viewer  # noqa: F401 - a fixture
-from tests.view.runs import world
+from tests.viewer.conftest import Viewer, viewer  # noqa: F401 - a fixture
+from tests.viewer.runs import world
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

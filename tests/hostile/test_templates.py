@@ -15,15 +15,15 @@ import yaml
 
 from convbench import catalog, prompts, templates
 from convbench.errors import DataError, SpecError
-from convbench.judge.ask import judge_fields
+from convbench.judges.ask import judge_fields
 from convbench.schema import Choice, Example, JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.tasks.load import load_examples
 from convbench.views import transcript
-from tests.hub.conftest import hub, hub_client
-from tests.hub.worker import Client
 from tests.rollout.cli import convbench
 from tests.rollout.conftest import provider, served
 from tests.rollout.table import PROTOCOLS, QUESTION, played, protocol_of
+from tests.sources.conftest import hub, hub_client
+from tests.sources.worker import Client
 from tests.support.exhaustive import by_turns, first_of
 from tests.support.one_line import one_line
 

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from convbench.judge.dispatch import judge_conversation
-from convbench.judge.resolve import resolve_judge
-from convbench.judge.unit_tests import CONSTANTS
+from convbench.judges.dispatch import judge_conversation
+from convbench.judges.resolve import resolve_judge
+from convbench.judges.unit_tests import CONSTANTS
 from convbench.schema import Verdict
 from convbench.stats.means import constant_answer
 from tests.sandbox.test_backend import example, needs_wall, protocol, talk

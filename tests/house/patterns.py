@@ -166,10 +166,10 @@ def samples() -> None:
     """Have each function that makes a pattern make one."""
     from convbench import catalog, redact
     from convbench.answers import options
-    from convbench.judge import instructions, replies, rules
-    from convbench.judge.review import cues
+    from convbench.hub.safety import SecretScanner
+    from convbench.judges import instructions, replies, rules
+    from convbench.judges.review import cues
     from convbench.models import refusals
-    from convbench.publish.safety import SecretScanner
     from convbench.rollout import checks, giveaways
     from convbench.schema import JudgeSpec, Metric
     from convbench.schema.tools import Tool
@@ -339,7 +339,7 @@ def readers() -> dict[str, Callable[[str], Any]]:
     """Return what reads a whole reply, by name."""
     from convbench import catalog
     from convbench.answers.final import final_answer
-    from convbench.judge import replies
+    from convbench.judges import replies
     from convbench.rollout import giveaways, talk
     from convbench.schema import JudgeSpec
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from convbench.store import Run
-from tests.publish.runs import write_run
+from tests.hub.runs import write_run
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDED = Path(__file__).with_name("added")
 FILES: dict[str, dict[str, str]] = {
-    "judge kind": {"convbench/judge/brevity.py": "brevity.py"},
+    "judge kind": {"convbench/judges/brevity.py": "brevity.py"},
     "learner": {
         "trainers/ranked.py": "ranked.py",
         "specs/recipes/ranked.yaml": "title: by rank\ntrainer: ranked\n",
@@ -38,7 +38,7 @@ EDITS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "judge kind": {
         "convbench/schema/judge_kinds.py": [
             ('    "human": JudgeKindInfo(',
-             '    "brevity": JudgeKindInfo("convbench.judge.brevity"),\n'
+             '    "brevity": JudgeKindInfo("convbench.judges.brevity"),\n'
              '    "human": JudgeKindInfo('),
         ],
     },

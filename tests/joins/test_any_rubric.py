@@ -7,18 +7,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from convbench.judge.scoring_form import form_rubric
+from convbench.hub.tables import open_portions, write_tables
+from convbench.judges.scoring_form import form_rubric
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.publish.tables import open_portions, write_tables
-from convbench.report.layout import report_document
-from convbench.report.sections import read_sections
+from convbench.reports.layout import report_document
+from convbench.reports.sections import read_sections
 from convbench.shards.judge import judge_run
 from convbench.store.query import run_query
 from convbench.store.run import Run
 from tests.learn import tiny
 from tests.support.provider import Plan, Provider
-from tests.view.conftest import viewing
+from tests.viewer.conftest import viewing
 
 HAGGLE = Path(__file__).parents[1] / "judge" / "haggle.yaml"
 WORDS = "It is what was said."

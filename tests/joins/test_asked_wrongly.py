@@ -13,7 +13,7 @@ import pytest
 import convbench
 from convbench.engine import jobs
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
-from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiments.evaluate import evaluate_policy
 from convbench.models.aliases import resolve
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

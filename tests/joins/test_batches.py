@@ -26,7 +26,7 @@ from convbench.shards.batches import batches_status, cancel_batches
 from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from convbench.views import policy_turns
-from tests.cli.typed import exit_code
+from tests.commands.typed import exit_code
 from tests.rollout.cli import ROOT, environment, finish, records, said, start, until
 from tests.support.batches import BatchProvider
 from tests.support.chat.replies import Call, scripted_reply

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge.resolve import resolve_judge
+from convbench.hub.checkpoint import results_of
+from convbench.hub.dataset import publish_dataset
+from convbench.hub.figures import card_figures
+from convbench.judges.resolve import resolve_judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.publish.checkpoint import results_of
-from convbench.publish.dataset import publish_dataset
-from convbench.publish.figures import card_figures
 from convbench.schema import Conversation
 from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.query import run_query
-from convbench.view.figures import overview_figures
-from convbench.view.library import index_runs
-from tests.publish.runs import (
+from convbench.viewer.figures import overview_figures
+from convbench.viewer.library import index_runs
+from tests.hub.runs import (
     ANSWERS,
     JUDGE,
     append,

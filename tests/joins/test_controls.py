@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge.controls import (
+from convbench.judges.controls import (
     ATTACKS,
     CONSTANT,
     CONTROLS,
@@ -24,7 +24,7 @@ from convbench.options.shared import CallOptions
 from convbench.schema import text_of
 from convbench.store import Run
 from convbench.views import policy_turns
-from tests.cli.typed import type_here
+from tests.commands.typed import type_here
 from tests.rollout.cli import convbench
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import METRICS, Call, scripted_reply

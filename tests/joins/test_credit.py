@@ -9,16 +9,16 @@ import pytest
 
 from convbench.errors import QueryError, RunError, TrainError, UsageError
 from convbench.formats.export import export_conversations
+from convbench.hub.tables import open_portions, write_tables
 from convbench.learn.credit import branch_credit, credit_turns, values_before
 from convbench.learn.select import select, select_branches
-from convbench.publish.tables import open_portions, write_tables
 from convbench.schema import Branch
 from convbench.schema.recipe import Data
 from convbench.store import Run
 from convbench.store.notes import CREDIT_FILE, newest_advantages, turn_advantages
 from convbench.store.query import run_query
-from convbench.view.index import build_index
-from convbench.view.talk import talk_json
+from convbench.viewer.index import build_index
+from convbench.viewer.talk import talk_json
 from tests.learn import tiny
 from tests.learn.sweet.planted import critic, left, planted
 from tests.support.later import later

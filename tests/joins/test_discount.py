@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from convbench.judge.dispatch import judge_conversation
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.dispatch import judge_conversation
+from convbench.judges.resolve import resolve_judge
 from convbench.rewards import conversation_reward
 from convbench.schema import Conversation, Reward
 from convbench.views import asking_turns, policy_turns

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError
-from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiments.evaluate import evaluate_policy
 from convbench.learn.estimate import PolicyEstimate, estimate_policy
 from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions

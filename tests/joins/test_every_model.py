@@ -18,11 +18,11 @@ import pytest
 
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.errors import SpecError
-from convbench.judge.dispatch import judge_conversation
-from convbench.judge.group import ConversationGroup, score_group
-from convbench.judge.pair import PairOrder, compare_pair
-from convbench.judge.resolve import Judge, resolve_judge
-from convbench.judge.work import JudgeTools
+from convbench.judges.dispatch import judge_conversation
+from convbench.judges.group import ConversationGroup, score_group
+from convbench.judges.pair import PairOrder, compare_pair
+from convbench.judges.resolve import Judge, resolve_judge
+from convbench.judges.work import JudgeTools
 from convbench.models.aliases import aliases
 from convbench.models.model import Model
 from convbench.models.open import open_model
@@ -33,7 +33,7 @@ from convbench.schema import Conversation
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
-from tests.judge.test_dispatch import EXAMPLE, PROTOCOL, conversation
+from tests.judges.test_dispatch import EXAMPLE, PROTOCOL, conversation
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.exhaustive import only

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.experiment.evaluate import check_evaluation, evaluate_policy
-from convbench.experiment.experiment import ExperimentResult, run_experiment
+from convbench.experiments.evaluate import check_evaluation, evaluate_policy
+from convbench.experiments.experiment import ExperimentResult, run_experiment
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.resolve import resolve_judge
 from convbench.store import Run
 from tests.rollout.cli import Done, convbench
 from tests.support.chat.plan import Plan

@@ -7,16 +7,16 @@ import json
 
 import pytest
 
-from convbench.experiment.seal import train_rounds
-from convbench.judge.few_shot.baselines import CONTROL
+from convbench.experiments.seal import train_rounds
+from convbench.judges.few_shot.baselines import CONTROL
 from convbench.options.report import ReportOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.report.report import create_report
-from convbench.report.writers import render_markdown
+from convbench.reports.report import create_report
+from convbench.reports.writers import render_markdown
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
-from tests.judge.few_shot import runs
+from tests.judges.few_shot import runs
 from tests.support.later import later
 
 torch = later("torch")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from convbench.judge.group import group_schema, read_group
-from convbench.judge.replies import Complaint
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.group import group_schema, read_group
+from convbench.judges.replies import Complaint
+from convbench.judges.resolve import resolve_judge
 from convbench.learn import weights
 from convbench.learn.select import select
 from convbench.options.judge import JudgeOptions

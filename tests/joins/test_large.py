@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
+from convbench.hub.dataset import publish_dataset
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.publish.dataset import publish_dataset
 from convbench.rollout.importing import import_run
 from convbench.shards.judge import judge_run
 from convbench.store import Run, parts

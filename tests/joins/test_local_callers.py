@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiment.train import run_train
+from convbench.experiments.train import run_train
 from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.options.build import BuildOptions

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from convbench.judge.panel import ConversationLength, summarise_panel
-from convbench.publish.checkpoint import results_of
-from convbench.publish.figures import card_figures
-from convbench.report.measures import ACCURACY, reward_measure
-from convbench.report.sections import read_sections
+from convbench.hub.checkpoint import results_of
+from convbench.hub.figures import card_figures
+from convbench.judges.panel import ConversationLength, summarise_panel
+from convbench.reports.measures import ACCURACY, reward_measure
+from convbench.reports.sections import read_sections
 from convbench.stats.means import Estimate, estimate_mean
 from convbench.store import Run
-from convbench.view.figures import overview_figures
-from convbench.view.library import index_runs
-from tests.publish.runs import ANSWERS, conversation, example, verdict, write_run
+from convbench.viewer.figures import overview_figures
+from convbench.viewer.library import index_runs
+from tests.hub.runs import ANSWERS, conversation, example, verdict, write_run
 
 ISSUE = [("a", True), ("a", True), ("a", True), ("b", False)]
 """Three of four right, in two groups of unlike size."""

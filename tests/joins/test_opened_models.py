@@ -13,11 +13,11 @@ import pytest
 from convbench import catalog
 from convbench.engine import Caller
 from convbench.errors import RunError, SpecError
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.experiment.seal import train_rounds
-from convbench.judge.adaptation.grader import open_grader
-from convbench.judge.adaptation.learner import Question
-from convbench.judge.adaptation.settings import InnerSettings
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.experiments.seal import train_rounds
+from convbench.judges.adaptation.grader import open_grader
+from convbench.judges.adaptation.learner import Question
+from convbench.judges.adaptation.settings import InnerSettings
 from convbench.learn.branches import BranchPreparation
 from convbench.learn.job import Job, TrainContext
 from convbench.learn.select import select

@@ -12,17 +12,17 @@ import pytest
 from rich.console import Console
 
 from convbench.errors import RunError, UsageError
-from convbench.judge.run import JudgeResult
+from convbench.judges.run import JudgeResult
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
-from convbench.report.report import create_report
-from convbench.report.writers import render_text as written
+from convbench.reports.report import create_report
+from convbench.reports.writers import render_text as written
 from convbench.shards.judge import judge_run
 from convbench.store.notes import comparisons_file, newest_comparisons
 from convbench.store.query import run_query
 from convbench.store.run import Run
-from tests.report.synthetic import make, questions
+from tests.reports.synthetic import make, questions
 from tests.support.provider import Plan, Provider
 
 

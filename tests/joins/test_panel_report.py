@@ -10,11 +10,11 @@ from convbench.models.families import family_of
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
-from convbench.report.document import Table
-from convbench.report.report import create_report
+from convbench.reports.document import Table
+from convbench.reports.report import create_report
 from convbench.shards.judge import judge_run
 from convbench.store.run import Run
-from tests.report.synthetic import METRICS, make, questions
+from tests.reports.synthetic import METRICS, make, questions
 from tests.support.provider import Plan, Provider
 
 

@@ -11,17 +11,17 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import PreflightError, SpecError
-from convbench.experiment.cells import plan_steps
-from convbench.experiment.experiment import ExperimentResult
-from convbench.experiment.scheduler import tasks_of
+from convbench.experiments.cells import plan_steps
+from convbench.experiments.experiment import ExperimentResult
+from convbench.experiments.scheduler import tasks_of
 from convbench.models.devices import placement_of
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, devices_as_pairs, parse_devices
-from convbench.report.report import create_report
+from convbench.reports.report import create_report
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
-from tests.experiment.ran import ran
+from tests.experiments.ran import ran
 from tests.sandbox.test_backend import needs_wall
 from tests.sandbox.test_frontend import renders
 from tests.support.chat.plan import Plan

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import BudgetError, FatalModelError, PreflightError
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.experiment.experiment import run_experiment
-from convbench.experiment.seal import train_rounds
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.experiments.experiment import run_experiment
+from convbench.experiments.seal import train_rounds
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions

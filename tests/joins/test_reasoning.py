@@ -11,7 +11,8 @@ import pytest
 
 from convbench.answers.grade import grade_conversation
 from convbench.errors import RunError, SpecError
-from convbench.experiment.train import run_train
+from convbench.experiments.train import run_train
+from convbench.hub.dataset import write_dataset_folder
 from convbench.learn.rows import prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.models.weights_path import resolve_path
@@ -19,15 +20,14 @@ from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.dataset import write_dataset_folder
 from convbench.schema import Conversation
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.query import run_query
-from convbench.view.library import index_runs
-from convbench.view.talk import talk_json as shown_talk
-from convbench.view.talk import turn_prompts
+from convbench.viewer.library import index_runs
+from convbench.viewer.talk import talk_json as shown_talk
+from convbench.viewer.talk import turn_prompts
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import scripted_reply
 from tests.support.chat.thinking import redacted, signature, thought

@@ -11,21 +11,21 @@ import pytest
 
 from convbench import catalog, views
 from convbench.errors import RunError
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.experiment.experiment import load_specs
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.experiments.experiment import load_specs
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.report.published import paper_table, paper_tables, sample_size
-from convbench.report.report import create_report
+from convbench.reports.published import paper_table, paper_tables, sample_size
+from convbench.reports.report import create_report
 from convbench.rollout.build import build_or_resume
 from convbench.schema import Conversation, ProtocolSpec, fingerprint
 from convbench.schema.run import in_regime
 from convbench.store import Run
-from tests.report.synthetic import make, questions
-from tests.report.test_report_tables import cells, right_on, table_of
+from tests.reports.synthetic import make, questions
+from tests.reports.test_report_tables import cells, right_on, table_of
 from tests.rollout.table import played, protocol_of
 from tests.support.provider import Plan, Provider
 

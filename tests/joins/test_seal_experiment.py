@@ -11,11 +11,11 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import PreflightError
-from convbench.experiment.cells import iter_cells, plan_steps
-from convbench.experiment.experiment import ExperimentResult, run_experiment
-from convbench.judge.adaptation.runner import LearnerRef
+from convbench.experiments.cells import iter_cells, plan_steps
+from convbench.experiments.experiment import ExperimentResult, run_experiment
+from convbench.judges.adaptation.runner import LearnerRef
 from convbench.options.experiment import ExperimentOptions
-from convbench.report.writers import render_text
+from convbench.reports.writers import render_text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.learn.seal import runs

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.experiment.experiment import ExperimentResult
-from convbench.judge.adaptation.accuracies import edit_accuracies
-from convbench.judge.adaptation.runner import LearnerRef
-from convbench.judge.run import judges_of
+from convbench.experiments.experiment import ExperimentResult
+from convbench.judges.adaptation.accuracies import edit_accuracies
+from convbench.judges.adaptation.runner import LearnerRef
+from convbench.judges.run import judges_of
 from convbench.options.report import ReportOptions
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
-from convbench.report.published import printed_rounds
-from convbench.report.report import create_report
-from convbench.report.writers import render_text
+from convbench.reports.published import printed_rounds
+from convbench.reports.report import create_report
+from convbench.reports.writers import render_text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
-from tests.experiment.ran import ran
+from tests.experiments.ran import ran
 from tests.support.provider import Call, Provider
 from trainers.pocket import edits
 

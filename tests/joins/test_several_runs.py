@@ -9,8 +9,9 @@ import pytest
 
 import convbench
 from convbench.errors import UsageError
-from convbench.experiment.seal import RoundsWithTable
-from convbench.experiment.train import run_train
+from convbench.experiments.seal import RoundsWithTable
+from convbench.experiments.train import run_train
+from convbench.hub.send import publish_as_model
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import TrainingRow, training_rows
@@ -21,10 +22,9 @@ from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.send import publish_as_model
-from convbench.report.plots.curves import round_curves
-from convbench.report.report import create_report
-from convbench.report.sections import read_sections
+from convbench.reports.plots.curves import round_curves
+from convbench.reports.report import create_report
+from convbench.reports.sections import read_sections
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store.run import Run

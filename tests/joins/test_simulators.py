@@ -9,21 +9,21 @@ import pytest
 
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import ConvbenchError, TrainError
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.judge.gold.labels import keep_labels, read_draws
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.judges.gold.labels import keep_labels, read_draws
 from convbench.learn.select import select
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.report.document import Document, Table
-from convbench.report.pairwise import flipped_pairs, section_tournaments, sibling_tournaments
-from convbench.report.plots.points import draw_strengths
-from convbench.report.report import create_report
-from convbench.report.sections import read_sections
-from convbench.report.simulators import simulator_pairs
-from convbench.report.verdict import section_verdicts
+from convbench.reports.document import Document, Table
+from convbench.reports.pairwise import flipped_pairs, section_tournaments, sibling_tournaments
+from convbench.reports.plots.points import draw_strengths
+from convbench.reports.report import create_report
+from convbench.reports.sections import read_sections
+from convbench.reports.simulators import simulator_pairs
+from convbench.reports.verdict import section_verdicts
 from convbench.schema.gold import GoldLabel
 from convbench.schema.recipe import Data
 from convbench.shards.build import build_or_resume

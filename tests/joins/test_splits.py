@@ -13,9 +13,9 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import DataError, PreflightError
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.experiment.experiment import run_experiment
-from convbench.experiment.seal import run_seal
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.experiments.experiment import run_experiment
+from convbench.experiments.seal import run_seal
 from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

@@ -8,11 +8,11 @@ import pytest
 
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.errors import DataError
-from convbench.judge.adaptation.grader import _grade_one, yes_or_no
-from convbench.judge.adaptation.learner import Question
-from convbench.judge.adaptation.metrics import GRADES
-from convbench.judge.render import last_page
-from convbench.judge.unit_tests import answer_code
+from convbench.judges.adaptation.grader import _grade_one, yes_or_no
+from convbench.judges.adaptation.learner import Question
+from convbench.judges.adaptation.metrics import GRADES
+from convbench.judges.render import last_page
+from convbench.judges.unit_tests import answer_code
 from convbench.models import open_model
 from tests.rollout.table import played, protocol_of
 from tests.support.chat.replies import Call

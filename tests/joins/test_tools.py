@@ -11,12 +11,12 @@ import pytest
 
 from convbench.errors import SpecError
 from convbench.formats.export import export_conversations
-from convbench.judge.ask import judge_messages
-from convbench.judge.resolve import resolve_judge
+from convbench.hub.tables import open_portions, write_tables
+from convbench.judges.ask import judge_messages
+from convbench.judges.resolve import resolve_judge
 from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, RunSettings
-from convbench.publish.tables import open_portions, write_tables
 from convbench.schema import Conversation, Sampling, Tool, ToolCall, ToolLimits
 from convbench.shards.build import build_or_resume
 from convbench.store import Run

@@ -10,7 +10,7 @@ import pytest
 
 from convbench import catalog, rewards
 from convbench.errors import SpecError, TrainError
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.resolve import resolve_judge
 from convbench.learn import launch, weights
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows

@@ -11,17 +11,17 @@ import yaml
 from typer.testing import CliRunner
 
 from convbench.errors import RunError
+from convbench.hub.send import publish_as_dataset
+from convbench.hub.verify import verify_target
 from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
-from convbench.publish.send import publish_as_dataset
-from convbench.publish.verify import verify_target
-from convbench.report.report import create_report
-from convbench.report.verification import seal_report
-from convbench.report.writers import write_report
+from convbench.reports.report import create_report
+from convbench.reports.verification import seal_report
+from convbench.reports.writers import write_report
 from convbench.store import Run
 from convbench.store.folder_seal import check_folder, seal_folder
-from tests.publish.runs import write_run
-from tests.report.synthetic import make, questions
+from tests.hub.runs import write_run
+from tests.reports.synthetic import make, questions
 from tests.support.app import app
 
 
@@ -221,8 +221,8 @@ def test_results_of_a_checkpoint_name_the_tasks_of_its_set(published: Path) -> N
     """As the Hub's own client reads them."""
     from huggingface_hub import parse_eval_result_entries
 
-    from convbench.publish.benchmark import results_yaml
-    from convbench.publish.checkpoint_card import EvaluationResults
+    from convbench.hub.benchmark import results_yaml
+    from convbench.hub.checkpoint_card import EvaluationResults
 
     tasks = yaml.safe_load((published / "eval.yaml").read_text())["tasks"]
     assert {task["config"] for task in tasks} == {"examples"}

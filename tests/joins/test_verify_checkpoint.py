@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.hub.verify import verify_target
 from convbench.learn.checkpoint_seal import seal_checkpoint
 from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
@@ -16,12 +17,11 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.verify import verify_target
-from convbench.report.verification import misplaced_evaluations
+from convbench.reports.verification import misplaced_evaluations
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
-from tests.report.synthetic import make, questions
+from tests.reports.synthetic import make, questions
 
 QUIET = CallOptions(quiet=True)
 

@@ -20,7 +20,7 @@ from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing, Weighting
 from convbench.store import Run, byte_offsets, sidecars
 from convbench.store.jsonl import Appender
-from tests.publish.runs import conversation, example, failed, verdict, write_run
+from tests.hub.runs import conversation, example, failed, verdict, write_run
 from tests.support.memory import held_below
 
 SOME = 8_192

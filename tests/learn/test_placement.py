@@ -32,8 +32,8 @@ from convbench.options.shared import SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec, Recipe
+from tests.hub.runs import conversation, write_run
 from tests.learn.shapes import QWEN_7B, write_config, write_model
-from tests.publish.runs import conversation, write_run
 
 GB = 10**9
 FREE = Pinned()

@@ -26,7 +26,7 @@ from tests.support.later import later
 torch = later("torch")
 fitting = later("convbench.learn.fitting")
 critic = later("convbench.learn.sweet.critic")
-learner = later("convbench.judge.adaptation.settings")
+learner = later("convbench.judges.adaptation.settings")
 
 LLAMA_8B = ModelShape(4096, 32, 128_256, 14_336, 4096, 1024, tied=False)
 QWEN_7B = ModelShape(3584, 28, 152_064, 18_944, 3584, 512, tied=False)

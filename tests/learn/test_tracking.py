@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import MissingDependency, SpecError
-from convbench.experiment.train import run_train
+from convbench.experiments.train import run_train
 from convbench.learn.train import TrainResult
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from convbench import guard as mcp_keeper
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
-from convbench.guard import with_relay
 from convbench.models import mcp_server
 from convbench.models.mcp_server import McpServer
 from convbench.models.tools import ToolsModel
 from convbench.schema import Sampling, ToolCall, ToolLimits, ToolResult
 from convbench.schema.tools import ToolServer
+from convbench.util import guard as mcp_keeper
+from convbench.util.guard import with_relay
 from tests.support.one_line import one_line
 
 HERE = Path(__file__).resolve().parents[1] / "support" / "tools"

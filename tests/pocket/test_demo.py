@@ -149,7 +149,7 @@ def test_another_run_under_the_name_that_was_typed_is_taken_for_none_of_ours(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Evaluations hold `local:runs/demo/checkpoints/NAME`, and here lies another demo."""
-    from convbench.report.verification import misplaced_evaluations
+    from convbench.reports.verification import misplaced_evaluations
 
     there = tmp_path / "runs" / "demo" / "checkpoints"
     for name in ("swift", "star-gate"):
@@ -163,7 +163,7 @@ def test_another_run_under_the_name_that_was_typed_is_taken_for_none_of_ours(
 
 def test_every_figure_of_the_demo_can_be_computed_again(run: Run) -> None:
 
-    from convbench.publish.verify import verify_target
+    from convbench.hub.verify import verify_target
 
     found = verify_target(str(run.path))
     assert found.problems == []

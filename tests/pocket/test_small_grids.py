@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from convbench import catalog
-from convbench.judge.few_shot.runner import settings_of
-from convbench.judge.few_shot.solve import RowWriter
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.few_shot.runner import settings_of
+from convbench.judges.few_shot.solve import RowWriter
+from convbench.judges.resolve import resolve_judge
 from convbench.pocket.grids.world import MOVES, SHOWN, geometric_rules, pair_tasks
 from convbench.schema import TaskSpec
 from convbench.tasks.arc_agi.grids import Puzzle, format_grid

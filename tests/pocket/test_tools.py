@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiments.evaluate import evaluate_policy
 from convbench.formats.export import export_conversations
-from convbench.judge.ask import judge_messages
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.ask import judge_messages
+from convbench.judges.resolve import resolve_judge
 from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.train import train_recipe

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import BudgetError, RunError, SpecError
-from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiments.evaluate import evaluate_policy
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from convbench.store import Run
-from convbench.view.library import index_runs
-from convbench.view.talk import SAME
-from convbench.view.talk import turn_calls as calls_of
-from tests.view.conftest import browser, viewing
+from convbench.viewer.library import index_runs
+from convbench.viewer.talk import SAME
+from convbench.viewer.talk import turn_calls as calls_of
+from tests.viewer.conftest import browser, viewing
 
 from .cli import convbench, get, post, records, said
 

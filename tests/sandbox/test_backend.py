@@ -15,10 +15,10 @@ import pytest
 from convbench import views
 from convbench.catalog import load_spec
 from convbench.errors import DataError, RunError
-from convbench.judge.dispatch import judge_conversation
-from convbench.judge.resolve import resolve_judge
-from convbench.judge.unit_tests import _cached_task, _sandbox_limits, answer_code
-from convbench.judge.unit_tests import parse_tests as calls_of
+from convbench.judges.dispatch import judge_conversation
+from convbench.judges.resolve import resolve_judge
+from convbench.judges.unit_tests import _cached_task, _sandbox_limits, answer_code
+from convbench.judges.unit_tests import parse_tests as calls_of
 from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, tokenize
 from convbench.sandbox import Limits, agree, check_reference, run_calls
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, Verdict

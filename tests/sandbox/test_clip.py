@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge.render import check_measure, image_cosine
-from convbench.judge.resolve import resolve_judge
+from convbench.judges.render import check_measure, image_cosine
+from convbench.judges.resolve import resolve_judge
 from tests.support.later import later, needs
 
 needs("PIL", "torch")

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import MissingDependency, RunError
-from convbench.guard import iter_descendants
 from convbench.sandbox import CallOutcome, Limits, agree, run_calls, seccomp
 from convbench.sandbox import boundary as stand
+from convbench.util.guard import iter_descendants
 from tests.rollout.cli import ROOT
 from tests.sandbox.test_backend import judged, needs_wall
 from tests.sandbox.walls import WALLS, limits_of
@@ -358,8 +358,8 @@ def test_a_kernel_without_landlock_gives_no_such_wall(monkeypatch: pytest.Monkey
 
 
 async def _score(answer: str) -> None:
-    from convbench.judge.resolve import resolve_judge
-    from convbench.judge.unit_tests import score
+    from convbench.judges.resolve import resolve_judge
+    from convbench.judges.unit_tests import score
     from tests.sandbox.test_backend import example, protocol, talk
 
     asked = example(reference=answer, tests='{"a": "f()"}')

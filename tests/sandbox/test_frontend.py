@@ -15,7 +15,7 @@ import pytest
 
 from convbench import views
 from convbench.errors import MissingDependency
-from convbench.judge.render import BLANK, black_page, page_similarity, random_pairs
+from convbench.judges.render import BLANK, black_page, page_similarity, random_pairs
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import Shot, chromium, shoot
 from convbench.sandbox.page import (

@@ -83,7 +83,7 @@ def test_a_page_that_does_not_render_is_told_from_a_broken_browser(
 ) -> None:
     import asyncio
 
-    from convbench.judge import render
+    from convbench.judges import render
     from convbench.sandbox.browser import PageError, Shot
 
     async def picky(html: str) -> Shot:

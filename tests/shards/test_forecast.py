@@ -9,7 +9,7 @@ import random
 import pytest
 
 from convbench.shards.forecast import LOST_A_DAY, START_S, assumed_rates, forecast_shards, makespan
-from convbench.usage_estimate import Tokens
+from convbench.util.usage_estimate import Tokens
 
 
 def simulate(

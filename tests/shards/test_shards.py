@@ -16,15 +16,15 @@ from convbench.commands.merge import MergeOptions
 from convbench.commands.merge import run as merge_run
 from convbench.engine.journal import Journal
 from convbench.errors import RunError
-from convbench.judge.show import show_conversation
+from convbench.hub.dataset import write_dataset_folder
+from convbench.hub.verify import verify_target
+from convbench.judges.show import show_conversation
 from convbench.learn.export import export_run
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings
 from convbench.options.spread import ShardOptions
-from convbench.publish.dataset import write_dataset_folder
-from convbench.publish.verify import verify_target
-from convbench.report.experiment.experiment_document import _cell_cost
+from convbench.reports.experiment.experiment_document import _cell_cost
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run, shards
@@ -41,8 +41,8 @@ from convbench.store.shard_attempts import (
     refuse_in_work,
     shard_states,
 )
-from convbench.view.follow import GrowingIndex, run_status
-from convbench.view.index import build_index
+from convbench.viewer.follow import GrowingIndex, run_status
+from convbench.viewer.index import build_index
 from tests.support.app import app
 
 from .fire import said

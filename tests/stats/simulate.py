@@ -12,7 +12,7 @@ from convbench.stats.draw import (
     sampling_sizes,
 )
 from convbench.stats.ppi import ScoredUnit
-from convbench.words import DrawBy
+from convbench.util.words import DrawBy
 
 Talk = tuple[str, float, float]
 """Group, judge's score, gold score; gold is 0 in the mean, the judge's bias is what is asked."""

@@ -6,8 +6,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from convbench.report.style_drift import FEATURES, StylePair
-from convbench.report.verdict import Evidence, Ruling, apply_decision_rule, second_opinion
+from convbench.reports.style_drift import FEATURES, StylePair
+from convbench.reports.verdict import Evidence, Ruling, apply_decision_rule, second_opinion
 from convbench.stats.means import estimate_mean
 
 QUESTIONS, SAMPLES = 100, 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from convbench.report.gold import gold_difference
-from convbench.report.verdict import Evidence, Ruling, TruthMeasure, apply_decision_rule
+from convbench.reports.gold import gold_difference
+from convbench.reports.verdict import Evidence, Ruling, TruthMeasure, apply_decision_rule
 from convbench.stats.ppi import ScoredUnit
 from tests.stats.simulate import labelled, talks
 

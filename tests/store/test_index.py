@@ -15,7 +15,6 @@ import orjson
 import pyarrow.parquet as parquet
 import pytest
 
-from convbench.cache import cache_folder
 from convbench.errors import RunError
 from convbench.schema import Branch, Conversation, Verdict, turn_scores
 from convbench.store import Run, index, sidecars
@@ -23,7 +22,8 @@ from convbench.store.byte_offsets import RecordReader
 from convbench.store.index import ConversationRow, VerdictRow
 from convbench.store.jsonl import Appender
 from convbench.store.parts import open_part, plain_size
-from tests.publish.runs import conversation, example, failed, verdict, write_run
+from convbench.util.cache import cache_folder
+from tests.hub.runs import conversation, example, failed, verdict, write_run
 
 
 @pytest.fixture(autouse=True)

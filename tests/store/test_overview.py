@@ -10,7 +10,7 @@ from convbench.store import sidecars
 from convbench.store.jsonl import Appender
 from convbench.store.overview import read_overview
 from tests.support.memory import BLOCK, held_below
-from tests.view.runs import RIGHT, make, many, question
+from tests.viewer.runs import RIGHT, make, many, question
 
 ASKED = [question(n) for n in range(3)]
 

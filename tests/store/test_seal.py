@@ -13,7 +13,7 @@ from convbench.store.folder_seal import check_folder, seal_folder
 from convbench.store.jsonl import Appender
 from convbench.store.seal import FILE, check_seals, read_seals, seal_run
 from tests.bench.mutations import mutate, whole
-from tests.report.synthetic import make, questions
+from tests.reports.synthetic import make, questions
 
 
 @pytest.fixture

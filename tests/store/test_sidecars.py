@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from convbench.cache import cache_folder
 from convbench.store import Run, index, sidecars
 from convbench.store.index import ConversationRow
 from convbench.store.jsonl import Appender
-from tests.publish.runs import conversation
+from convbench.util.cache import cache_folder
+from tests.hub.runs import conversation
 from tests.store.test_index import cache, make_run, rows_of_conversations
 
 __all__ = ["cache"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.typed import Said, type_here
+from tests.commands.typed import Said, type_here
 from tests.rollout.cli import Done, convbench, finish, start, until
 
 SENDS = ("publish",)

@@ -11,9 +11,9 @@ from jinja2 import Environment, StrictUndefined
 from convbench import catalog, prompts
 from convbench.catalog.texts import row_expressions, spec_templates
 from convbench.errors import SpecError
-from convbench.judge.fence import quote_function
+from convbench.judges.fence import quote_function
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
-from convbench.template_calls import FILTERS, METHOD_NAMES, TESTS
+from convbench.util.template_calls import FILTERS, METHOD_NAMES, TESTS
 
 KINDS = {"tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec}
 JINJA = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.judge.adaptation.learner import Learner
-from convbench.judge.few_shot.runner import problem_of, settings_of
-from convbench.judge.few_shot.solve import Solver
-from tests.judge.few_shot import runs
+from convbench.judges.adaptation.learner import Learner
+from convbench.judges.few_shot.runner import problem_of, settings_of
+from convbench.judges.few_shot.solve import Solver
+from tests.judges.few_shot import runs
 from tests.support.later import later
 
 torch = later("torch")

@@ -19,9 +19,8 @@ from typing import Any
 import torch
 
 from convbench.errors import ConvbenchError, TrainError
-from convbench.guard import die_with_parent
-from convbench.judge.adaptation.cache import WorkCache
-from convbench.judge.adaptation.server import AdapterServer
+from convbench.judges.adaptation.cache import WorkCache
+from convbench.judges.adaptation.server import AdapterServer
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.launch import ERROR_PREFIX, GUARDED
@@ -45,6 +44,7 @@ from convbench.rollout.plan import seen_before
 from convbench.schema import ProtocolSpec, fingerprint
 from convbench.store.checkpoint import RECIPE, TRAINING
 from convbench.store.jsonl import write_atomic
+from convbench.util.guard import die_with_parent
 
 PROMPTS_PER_REQUEST = 16
 """Prompts of one request."""

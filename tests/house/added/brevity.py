@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from convbench.judge.verdicts import scored_verdict
-from convbench.judge.work import Case, JudgeTools, open_without_model
+from convbench.judges.verdicts import scored_verdict
+from convbench.judges.work import Case, JudgeTools, open_without_model
 from convbench.schema import Verdict
 from convbench.views import final_text
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from convbench import catalog
-from convbench.judge.resolve import Judge, resolve_judge
+from convbench.judges.resolve import Judge, resolve_judge
 from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions
 from convbench.schema import Example, ModelConfig, Sampling, TaskSpec

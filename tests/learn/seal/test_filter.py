@@ -9,7 +9,7 @@ import pytest
 from convbench import catalog
 from convbench.catalog import parse_sets
 from convbench.errors import TrainError
-from convbench.experiment.seal import SealArgs, seal_args
+from convbench.experiments.seal import SealArgs, seal_args
 from convbench.learn import weights
 from convbench.learn.export import FILTERS
 from convbench.learn.select import select

@@ -7,12 +7,12 @@ from statistics import fmean
 
 import pytest
 
-from convbench.experiment.evaluate import evaluate_policy
-from convbench.experiment.rounds import RoundsResult
-from convbench.experiment.seal import evaluate_edits_of, taught_accuracies
-from convbench.judge.adaptation.accuracies import edit_accuracies
-from convbench.judge.adaptation.runner import LearnerRef
-from convbench.judge.run import judge_with
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.experiments.rounds import RoundsResult
+from convbench.experiments.seal import evaluate_edits_of, taught_accuracies
+from convbench.judges.adaptation.accuracies import edit_accuracies
+from convbench.judges.adaptation.runner import LearnerRef
+from convbench.judges.run import judge_with
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions

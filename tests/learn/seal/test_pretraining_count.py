@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from convbench import catalog
-from convbench.experiment.experiment import run_experiment
-from convbench.experiment.rounds import RoundResult, RoundsResult
-from convbench.experiment.seal import (
+from convbench.experiments.experiment import run_experiment
+from convbench.experiments.rounds import RoundResult, RoundsResult
+from convbench.experiments.seal import (
     SealResult,
     baseline_accuracies,
     many_passages,
     taught_accuracies,
 )
-from convbench.judge.adaptation.learner import AdaptationReplies, Learner, Question
-from convbench.judge.adaptation.passages import pretraining_accuracies
-from convbench.judge.adaptation.settings import InnerSettings
-from convbench.judge.adaptation.verdict import with_runner
-from convbench.judge.resolve import Judge, resolve_judge
-from convbench.judge.run import judge_with
+from convbench.judges.adaptation.learner import AdaptationReplies, Learner, Question
+from convbench.judges.adaptation.passages import pretraining_accuracies
+from convbench.judges.adaptation.settings import InnerSettings
+from convbench.judges.adaptation.verdict import with_runner
+from convbench.judges.resolve import Judge, resolve_judge
+from convbench.judges.run import judge_with
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiment.rounds import log_round, run_rounds
+from convbench.experiments.rounds import log_round, run_rounds
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import RoundsOptions

@@ -11,29 +11,29 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import DataError, RunError, SpecError
-from convbench.experiment.rounds import (
+from convbench.experiments.rounds import (
     RoundsResult,
     examples_of,
     judge_of,
     score_run,
     unseen_examples,
 )
-from convbench.experiment.seal import run_seal, train_rounds
-from convbench.judge.adaptation.passages import (
+from convbench.experiments.seal import run_seal, train_rounds
+from convbench.judges.adaptation.passages import (
     ForgettingSequence,
     measure_forgetting,
     pretraining_accuracies,
 )
-from convbench.judge.run import judges_of
+from convbench.judges.run import judges_of
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import RoundsOptions
-from convbench.report.adaptation import as_markdown, write_forgetting
-from convbench.report.report import create_report
-from convbench.report.tables.many_passages import forgetting_table
+from convbench.reports.adaptation import as_markdown, write_forgetting
+from convbench.reports.report import create_report
+from convbench.reports.tables.many_passages import forgetting_table
 from convbench.store import Run
-from tests.judge.adaptation.test_kind import good
+from tests.judges.adaptation.test_kind import good
 from tests.learn.seal import runs
 from tests.support.later import later
 

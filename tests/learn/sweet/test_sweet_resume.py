@@ -15,7 +15,7 @@ import pytest
 from convbench.schema import ModelConfig
 from convbench.store import Run
 from convbench.store.jsonl import read_records
-from tests.cli.typed import type_here
+from tests.commands.typed import type_here
 from tests.learn.tiny import save_model
 from tests.rollout.cli import start, until
 from tests.support.exhaustive import exhaustive

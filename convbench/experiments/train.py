@@ -1,0 +1,65 @@
+"""Train a recipe once, or in rounds with their tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from convbench.errors import UsageError
+from convbench.experiments.rounds import find_root, rounds_recipe
+from convbench.experiments.seal import RoundsWithTable, train_rounds
+from convbench.learn.export import with_filter
+from convbench.learn.train import TrainResult
+from convbench.learn.train import train_recipe as train_single
+from convbench.options.shared import SpecOptions
+from convbench.options.train import RoundsOptions, TrainOptions
+
+
+def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
+    """Train a recipe once, or in rounds with `--rounds`; return a TrainResult, or RoundsWithTable
+    for rounds.
+
+    A recipe that has rounds itself runs them unless an option that applies to a single training is
+    used (several runs, model, out, launch, nodes, dry run); with `--rounds` such an option raises
+    UsageError. Raise ConvbenchError, before torch is loaded for everything that can be checked.
+    """
+    options = replace(options, specs=with_tracker(options.specs, options.track))
+    rounds_options = RoundsOptions(
+        options.recipe,
+        options.rounds,
+        options.first_run,
+        options.judge,
+        in_process=options.in_process,
+        specs=options.specs,
+        calls=options.calls,
+        spread=options.spread,
+    )
+    recipe = rounds_recipe(rounds_options)
+    if recipe.rounds and options.dry_run:
+        find_root(rounds_options)
+    single_only = _single_options(options)
+    if options.rounds is not None and single_only:
+        raise UsageError(
+            f"{single_only[0]}: applies to a single training; omit it, or omit --rounds"
+        )
+    if options.rounds is not None or (recipe.rounds and not single_only):
+        return train_rounds(rounds_options)
+    return train_single(replace(options, specs=with_filter(options.specs, recipe)))
+
+
+def with_tracker(specs: SpecOptions, name: str | None) -> SpecOptions:
+    """Return the spec options with this tracker for every training; None changes nothing."""
+    return specs if name is None else replace(specs, sets=(*specs.sets, f"fit.trackers=[{name}]"))
+
+
+def _single_options(options: TrainOptions) -> list[str]:
+    """Return the names of the used options that do not apply to several rounds."""
+    single = {
+        "--run, several": options.run[1:] or None,
+        "--model": options.model,
+        "--out": options.out,
+        "--launch": options.launch,
+        "--nodes": options.nodes,
+        "--on": options.nodes_target,
+        "--dry-run": options.dry_run or None,
+    }
+    return [name for name, value in single.items() if value is not None]

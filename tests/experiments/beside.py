@@ -1,0 +1,96 @@
+"""Worker of `test_side_by_side`: does an experiment and writes what it saw of its processes.
+
+    python -m tests.experiments.beside SPEC ROOT SEEN.json [DEVICES]
+
+`DEVICES` are simulated ones (`2x80`); with them both builds must have begun before either goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from convbench.experiments.experiment import run_experiment
+from convbench.experiments.run import StepProgress
+from convbench.models.devices import SIMULATED, VISIBLE
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.shared import CallOptions
+
+WAIT_S = 500.0
+OURS = ("convbench.models.worker", "/trainers/")
+"""What is in the command of a process that holds a model."""
+
+
+def holders() -> list[dict[str, Any]]:
+    """Return this process's children that hold a model: what they are, device and bytes."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (place / "cmdline").read_bytes().decode().split("\0")
+            lines = (place / "environ").read_bytes().decode().split("\0")
+            said = dict(line.partition("=")[::2] for line in lines)
+            pages = int((place / "statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            continue  # it has just ended
+        kind = next((one for one in OURS if any(one in word for word in words)), None)
+        if parent == os.getpid() and kind and pages:
+            found.append({"pid": int(place.name), "kind": kind, "device": said.get(VISIBLE),
+                          "bytes": pages * os.sysconf("SC_PAGE_SIZE")})  # fmt: skip
+    return found
+
+
+def watched(stop: threading.Event, seen: dict[str, Any]) -> None:
+    """Look again and again who holds a model on which device."""
+    while not stop.wait(0.02):
+        there = holders()
+        devices = [one["device"] for one in there if one["device"]]
+        seen["most"] = max(seen["most"], len(there))
+        seen["bytes"] = max([seen["bytes"], *(one["bytes"] for one in there)])
+        seen["pids"].update({one["pid"]: one["kind"] for one in there})
+        if len(set(devices)) < len(devices):
+            seen["shared"].append(there)
+
+
+def teller(seen: dict[str, Any], meet: bool) -> Callable[[StepProgress], None]:
+    """Return what hears of steps as they begin."""
+    both = threading.Barrier(2)
+
+    def tell(progress: StepProgress) -> None:
+        seen["begun"].append({"address": progress.address, "there": holders()})
+        if meet and progress.address.endswith("/build"):
+            both.wait(WAIT_S)
+
+    return tell
+
+
+def main(spec: str, root: str, file: str, devices: str = "") -> None:
+    """Do it and write what was seen."""
+    if devices:
+        os.environ[SIMULATED] = devices
+    seen: dict[str, Any] = {
+        "most": 0, "bytes": 0, "pids": {}, "shared": [], "begun": [],
+    }  # fmt: skip
+    stop = threading.Event()
+    thread = threading.Thread(target=watched, args=(stop, seen))
+    thread.start()
+    try:
+        calls = CallOptions(quiet=True, concurrency=1)  # a reply depends on nothing beside it
+        done = run_experiment(
+            ExperimentOptions(spec, Path(root), calls=calls), teller(seen, bool(devices))
+        )
+    finally:
+        stop.set()
+        thread.join()
+    seen["left"] = holders()
+    seen["steps"] = {one.address: [one.state, *one.said] for one in done.outcomes}
+    Path(file).write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,73 @@
+"""Lines of one table are sampled by one engine where it can be; else the table says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from convbench.experiments.evaluate import evaluate_policy
+from convbench.options.evaluate import EvalOptions
+from convbench.options.report import ReportOptions
+from convbench.options.shared import CallOptions
+from convbench.reports.report import create_report
+from convbench.reports.writers import render_text
+from convbench.store.run import Run
+from tests.learn import tiny
+from tests.models.test_vllm import python
+from tests.reports.test_starts import logged
+
+__all__ = ["python"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tiny.save_model(tmp_path / "swift")
+
+
+def policy_of(run: Run) -> str:
+    return run.manifest.cast[run.manifest.protocol.policy].model
+
+
+def evaluated(run: Run, policy: Path | str, calls: CallOptions) -> Run:
+    """The evaluation as it would be written."""
+    return evaluate_policy(EvalOptions(str(policy), (run.path,), dry_run=True, calls=calls)).run
+
+
+def test_a_checkpoint_is_sampled_by_the_engine_of_its_log(
+    checkpoint: Path, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tiny.judged_run(tmp_path / "run", f"vllm:{checkpoint}")
+    served, alone = CallOptions(vllm_python=python), CallOptions()
+    child = evaluated(run, checkpoint, served)
+    assert policy_of(child) == f"vllm:{checkpoint}"
+    member = child.manifest.cast[child.manifest.protocol.policy]
+    assert member.fingerprint is not None, "`verify` knows the weights"
+    assert policy_of(evaluated(run, f"local:{checkpoint}", served)) == f"local:{checkpoint}"
+    monkeypatch.delenv("CONVBENCH_VLLM_PYTHON", raising=False)
+    assert policy_of(evaluated(run, checkpoint, alone)) == f"local:{checkpoint}", "without vLLM"
+    local = tiny.judged_run(tmp_path / "local", f"local:{checkpoint}")
+    assert policy_of(evaluated(local, checkpoint, served)) == f"local:{checkpoint}"
+
+
+def test_an_evaluation_that_exists_keeps_its_engine(
+    checkpoint: Path, python: Path, tmp_path: Path
+) -> None:
+    run = tiny.judged_run(tmp_path / "run", f"vllm:{checkpoint}")
+    child = evaluated(run, checkpoint, CallOptions())
+    assert policy_of(child) == f"local:{checkpoint}"
+    Run.create(child.path, child.manifest, list(run.examples.values()))
+    again = evaluated(run, checkpoint, CallOptions(vllm_python=python))
+    assert policy_of(again) == f"local:{checkpoint}"
+
+
+def note_of(run: Run) -> str | None:
+    text = render_text(create_report(ReportOptions((run.path,))).document, "markdown")
+    return next((line for line in text.splitlines() if "Not sampled by one engine" in line), None)
+
+
+def test_the_table_says_which_engines_sampled_it(tmp_path: Path) -> None:
+    found = note_of(logged(tmp_path / "two", "vllm:tiny", "vllm:tiny"))
+    assert found is not None
+    assert "Not sampled by one engine: Base by vLLM; SWiFt by convbench's own engine." in found
+    assert note_of(logged(tmp_path / "one", "local:tiny", "local:tiny")) is None
