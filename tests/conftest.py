@@ -14,6 +14,7 @@ import pytest
 
 from convbench.schema import TaskSpec
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
+from tests.sources.worker import Client, client
 from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
 from tests.support.compiled import pytest_collection  # noqa: F401 - a hook
 from tests.support.exhaustive import first_of
@@ -101,6 +102,22 @@ def _frozen(freeze: Callable[[], None]) -> None:
         _modules = len(sys.modules)
         gc.collect()
         freeze()
+
+
+@pytest.fixture(scope="session")
+def hub_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A Hub of this machine with a client's process; the Hub is `hub_client.hub`."""
+    with client(tmp_path_factory.mktemp("hf")) as made:
+        yield made
+
+
+@pytest.fixture
+def hub(hub_client: Client) -> Iterator[Client]:
+    """The client, without the faults and the log of other tests."""
+    hub_client.hub.faults.clear()
+    hub_client.hub.log.clear()
+    yield hub_client
+    hub_client.hub.faults.clear()
 
 
 @pytest.fixture(scope="session", params=first_of(sources("data/hub")), ids=named)

@@ -5,7 +5,7 @@ python -m tests.bench.mutants [--seed 21] [--count 60] [--jobs 2] [--work .mutan
 Draws from the lines that a room's own tests run, at least four a room: a comparison turned, a
 number one off, a branch dropped, `return None`, two arguments swapped. Each stands alone in a copy
 of the checkout. The tests that run its line come first, the quickest first; what they do not find
-sees all tests of the room and of `tests/joins`. A failure counts where the same test passes without
+sees all tests of the room and of the other rooms. A failure counts where the same test passes without
 the change.
 
 It can be stopped at any time and goes on where it was, with the copy in the `--work` folder; take
@@ -45,18 +45,18 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = {
     "engine": "engine",
     "formats": "formats",
-    "judge": "judge",
+    "judges": "judges",
     "learn": "learn",
     "models": "models",
-    "publish": "publish",
-    "report": "report",
+    "hub": "hub",
+    "reports": "reports",
     "rollout": "rollout",
     "sandbox": "sandbox",
     "schema": "catalog",
     "stats": "stats",
     "store": "store",
     "tasks": "tasks",
-    "view": "view",
+    "viewer": "viewer",
 }
 """The folder of tests of each room."""
 EACH = 4
@@ -72,7 +72,7 @@ ABOUT = """\
 Small wrong changes of the code, and the test that finds each. They are drawn by a seed from the
 lines that a room's own tests run, at least four a room, no two of one line: a comparison turned, a
 number one off, a branch dropped, `return None`, two arguments swapped. Each stands alone in a copy
-of the checkout, in which the tests of the room run, then those of `tests/joins`, until one fails
+of the checkout, in which the tests of the room run, then all others, until one fails
 that passes without it. Tests that only `make test-rest` runs are left out.
 """
 
@@ -209,7 +209,7 @@ def coverage_of(tests: str, lines: str, work: Path, copy: Copy) -> Coverage:
 
 
 class Trial:
-    """Whether the tests find one mutant: those of its room, then those of `tests/joins`."""
+    """Whether the tests find one mutant: those of its room, then all others."""
 
     def __init__(self, mutant: Mutant, copy: Copy, own: Coverage) -> None:
         self.mutant, self.copy = mutant, copy
@@ -229,9 +229,9 @@ class Trial:
         return self._search([f"tests/{TESTS[self.mutant.room]}"], rest, self.own.spent)
 
     def found_by_joins(self, joins: Coverage) -> str | None:
-        """Return the test of `tests/joins` that fails with the mutant and not without, if any."""
+        """Return the test of any room that fails with the mutant and not without, if any."""
         self.without += joins.failed
-        return self._search(["tests/joins"], joins.tests_of(self.mutant), joins.spent)
+        return self._search(["tests"], joins.tests_of(self.mutant), joins.spent)
 
     def found_within(self, limit_s: float, test: str | None) -> str | None:
         """Return the test that fails with the mutant and not without, if any: the one given, else
@@ -530,7 +530,7 @@ def page(document: Mapping[str, Any]) -> Iterator[str]:
         mutant = Mutant(**{field.name: one[field.name] for field in fields(Mutant)})
         by = f"`{one['found_by'][:90]}`" if one["found_by"] else "**no test**"
         if "joins" in one:
-            by = "**no test of the room**; those of `tests/joins` are not tried"
+            by = "**no test of the room**; all others are not tried"
         if "limit_s" in one:
             by = f"**no test** of the room in {one['limit_s']:g} s"
         if "note" in one:

@@ -76,7 +76,7 @@ def test_code_and_its_guards_change_apart() -> None:
     assert not wrong, "code and its guards in one commit: part them, or add a line golden: REASON"
 
 
-CODE_FILE, GUARD_FILE = "convbench/stats/means.py", "tests/hostile/test_files.py"
+CODE_FILE, GUARD_FILE = "convbench/stats/means.py", "tests/commands/test_files.py"
 
 
 @pytest.fixture

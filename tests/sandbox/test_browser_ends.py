@@ -23,7 +23,7 @@ from convbench.sandbox.browser import shoot
 from convbench.sandbox.chromium import LaunchMode, ways
 from convbench.sandbox.page import visible_text
 from convbench.sandbox.watch import END_S, UsageLimits, is_alive, iter_descendants
-from tests.hostile.test_processes import until
+from tests.engine.test_processes import until
 from tests.rollout.cli import ROOT
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
 from tests.sandbox.test_frontend import renders

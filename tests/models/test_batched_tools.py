@@ -11,7 +11,7 @@ import pytest
 
 import convbench
 from convbench.store import Run
-from tests.joins.test_batches import ANTHROPIC, OPENAI, _quick, base, sent
+from tests.models.test_batches import ANTHROPIC, OPENAI, _quick, base, sent
 from tests.support.batches import BatchProvider
 from tests.support.chat.replies import METRICS, Call
 from tests.support.chat.shopper import shopper

@@ -154,7 +154,7 @@ from pathlib import Path
 from convbench.errors import ConvbenchError
 from convbench.tasks.load import load_examples
 from tests.sources.worker import Client
-from tests.hostile.test_rows import task
+from tests.tasks.test_rows import task
 count = sys.argv[2] if sys.argv[2] == "all" else int(sys.argv[2])
 try:
     found = load_examples(task(Path(sys.argv[1]), count), 0)

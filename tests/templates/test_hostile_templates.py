@@ -22,12 +22,11 @@ from convbench.views import transcript
 from tests.rollout.cli import convbench
 from tests.rollout.conftest import provider, served
 from tests.rollout.table import PROTOCOLS, QUESTION, played, protocol_of
-from tests.sources.conftest import hub, hub_client
 from tests.sources.worker import Client
 from tests.support.exhaustive import by_turns, first_of
 from tests.support.one_line import one_line
 
-__all__ = ["hub", "hub_client", "provider", "served"]
+__all__ = ["provider", "served"]
 
 FIELDS = {
     "question": "What " * 200,

@@ -25,14 +25,14 @@ from convbench.judges.resolve import resolve_judge
 from convbench.models import open_model
 from convbench.schema import JudgeSpec
 from tests.excerpts import Source
-from tests.joins.test_discount import asked
+from tests.learn.test_discount import asked
 from tests.rollout.table import QUESTION, protocol_of
 from tests.support.cases import load_cases
 from tests.support.chat.replies import Call
 from tests.support.exhaustive import every_nth
 from tests.support.provider import Provider
 
-FORMS = load_cases(Path(__file__).parent / "replies.yaml")
+FORMS = load_cases(Path(__file__).parent / "hostile_replies.yaml")
 RUBRIC = load_spec(JudgeSpec, "judges", "rubric")
 NAMES = [metric.name for metric in RUBRIC.metrics]
 LABELS = [metric.label for metric in RUBRIC.metrics]

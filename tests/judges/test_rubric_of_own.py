@@ -20,7 +20,7 @@ from tests.learn import tiny
 from tests.support.provider import Plan, Provider
 from tests.viewer.conftest import viewing
 
-HAGGLE = Path(__file__).parents[1] / "judge" / "haggle.yaml"
+HAGGLE = Path(__file__).parent / "haggle.yaml"
 WORDS = "It is what was said."
 
 

@@ -35,7 +35,7 @@ from tests.support.chat.replies import Call
 from tests.support.provider import Provider
 
 QUIET = CallOptions(quiet=True)
-RULE = "rule:tests.joins.simulated"
+RULE = "rule:tests.judges.simulated"
 
 
 def talks(folder: Path, human: str = "rule:convbench.pocket.speakers:human") -> Run:
@@ -139,7 +139,7 @@ def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, lied: Run) -
     assert sql(honest, "select count(*) from faults") == [(0,)]
     both = read_sections([honest, lied])
     assert [one.simulator for one in both] == [
-        "rule:convbench.pocket.speakers:human", "rule:tests.joins.simulated:liar"
+        "rule:convbench.pocket.speakers:human", "rule:tests.judges.simulated:liar"
     ]  # fmt: skip
     (found,) = simulator_pairs(both)
     row = next(one for one in found.rows if one.measure.key == "accuracy")

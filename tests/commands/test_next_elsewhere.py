@@ -12,7 +12,7 @@ import pytest
 
 from convbench.models import packaged
 from convbench.models.gguf import SOURCE
-from tests.joins.test_credit import branched
+from tests.learn.test_credit import branched
 from tests.rollout.cli import convbench
 from tests.support.exhaustive import exhaustive
 from tests.support.hub_server import HubServer

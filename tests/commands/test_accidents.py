@@ -38,7 +38,7 @@ TWICE = f'{ROW}, "reward": 1, "reward": 0}}'
 def here(tmp_path: Path) -> Path:
     """A folder with a judged run, `run`."""
     cast = {
-        "assistant": ModelConfig(model="rule:tests.hostile.files:says"),
+        "assistant": ModelConfig(model="rule:tests.commands.files:says"),
         "teacher": ModelConfig(model="script"),
     }
     write_run(tmp_path / "run", cast=cast)
