@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from convbench.schema import TaskSpec
-from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
-from tests.sources.worker import Client, client
+from tests.helpers.excerpts import EXCERPTS, SHARED, Source, named, sources, written
+from tests.helpers.hub_client import Client, client
 from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
 from tests.support.compiled import pytest_collection  # noqa: F401 - a hook
 from tests.support.exhaustive import first_of
@@ -26,6 +27,9 @@ from tests.support.hanging import (  # noqa: F401 - hooks
 )
 from tests.support.later import pytest_collection_finish  # noqa: F401 - a hook
 from tests.support.tree import keep_tree
+
+if TYPE_CHECKING:
+    from tests.helpers.typed import Typist
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -118,6 +122,17 @@ def hub(hub_client: Client) -> Iterator[Client]:
     hub_client.hub.log.clear()
     yield hub_client
     hub_client.hub.faults.clear()
+
+
+@pytest.fixture
+def typist(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Typist:
+    """A command line in a folder of its own."""
+    from tests.helpers.typed import Typist
+
+    monkeypatch.chdir(tmp_path)
+    return Typist(capfd, monkeypatch)
 
 
 @pytest.fixture(scope="session", params=first_of(sources("data/hub")), ids=named)

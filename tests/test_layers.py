@@ -72,6 +72,17 @@ def test_no_two_files_import_each_other() -> None:
     assert not left
 
 
+def test_no_test_imports_a_test() -> None:
+    """What tests share lies in `tests/helpers`."""
+    shared = [
+        f"{path.relative_to(ROOT)} > {name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in imported(path)
+        if any(part.startswith("test_") for part in name.split("."))
+    ]
+    assert not shared
+
+
 def test_every_module_of_ours_that_is_imported_is_there() -> None:
     """Those in functions too, which nothing else reads until they run."""
     lost = []

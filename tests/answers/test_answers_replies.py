@@ -7,7 +7,7 @@ import pytest
 
 from convbench.answers.final import final_answer
 from convbench.answers.grade import grade_texts
-from tests.excerpts import SHARED
+from tests.helpers.excerpts import SHARED
 from tests.support.cases import load_cases
 from tests.support.exhaustive import every_nth
 

@@ -12,8 +12,7 @@ import convbench
 from convbench.api import verbs
 from convbench.api.handles import DryRun, Run
 from convbench.errors import RunError, SpecError, UsageError
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 
 QUIET: dict[str, Any] = {"quiet": True}
 HAIKU = "anthropic/claude-haiku-4-5"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.bench import ROOT, Row, write_questions
-from tests.rollout.cli import records, said
+from tests.helpers.cli import records, said
 from tests.support.killer import post
 from tests.support.serve import spawn
 

@@ -23,7 +23,7 @@ from convbench.stats.ppi import (
 )
 from convbench.util.words import DrawBy
 from tests.bench.bench import Row
-from tests.stats.simulate import labelled, talks
+from tests.helpers.simulate import labelled, talks
 
 TIMES = 3000
 OFF = 1.5

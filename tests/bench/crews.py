@@ -14,7 +14,7 @@ from typing import Any
 from convbench.store import shards
 from convbench.store.shard_attempts import mark_left, shard_states
 from tests.bench.bench import Row
-from tests.rollout.cli import convbench, get, start
+from tests.helpers.cli import convbench, get, start
 from tests.shards import slurm
 from tests.shards.fire import FAULTS, booked, doubled, quiet, said, under_fire
 from tests.shards.ray_cluster import cluster

@@ -11,13 +11,24 @@ from __future__ import annotations
 import argparse
 import ast
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.test_ratchets import interface_names, sources
-
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+INTERFACE = re.compile(r"Interfaces of a folder's files: (.+?)\.$", re.M | re.S)
+
+
+def sources() -> list[Path]:
+    """Return every file of the package and of the trainers."""
+    return sorted(path for top in ("convbench", "trainers") for path in (ROOT / top).rglob("*.py"))
+
+
+def interface_names() -> set[str]:
+    """Return the names that docs/map.md lists as the interface of a folder's files."""
+    line = INTERFACE.search((ROOT / "docs" / "map.md").read_text())
+    return set(re.findall(r"`(\w+)`", line.group(1))) if line else set()
 
 
 def public_functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

@@ -21,7 +21,7 @@ from convbench.stats.draw import (
 from convbench.stats.ppi import ScoredUnit, corrected_mean
 from convbench.util.words import DrawBy
 from tests.bench.bench import Row
-from tests.stats.simulate import Talk, talks
+from tests.helpers.simulate import Talk, talks
 
 FIRST, MORE, TIMES = 40, 60, 1000
 

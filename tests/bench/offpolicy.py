@@ -37,7 +37,7 @@ from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.stats.offpolicy import LoggedReward, doubly_robust, measure_overlap, snips_value
 from convbench.store.run import Run
-from tests.stats.test_offpolicy import World
+from tests.helpers.bandit import World
 
 QUIET = CallOptions(quiet=True)
 QUESTIONS, SAMPLES = 60, 20

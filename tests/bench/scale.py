@@ -21,7 +21,7 @@ from pathlib import Path
 
 from convbench.util.cache import CACHE
 from tests.bench.bench import Row, Used, convbench, high_water, installed, write_questions
-from tests.bench.logs import inflate, write_logs
+from tests.helpers.logs import inflate, write_logs
 from tests.support.hub_server import HubServer
 
 COUNTS = (10_000, 100_000)

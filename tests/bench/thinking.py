@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.bench import Row, write_questions
-from tests.rollout.cli import COMMAND, environment, get, post, records, start, until
+from tests.helpers.cli import COMMAND, environment, get, post, records, start, until
 from tests.support.serve import spawn
 
 KINDS = {

@@ -12,7 +12,7 @@ from convbench.catalog import load_spec
 from convbench.schema import ProtocolSpec
 from tests.bench.bench import Row
 from tests.bench.thinking import CONCURRENCY, KINDS, killed_and_resumed
-from tests.rollout.cli import get, records
+from tests.helpers.cli import get, records
 from tests.support.serve import spawn
 
 SERVERS = {

@@ -17,7 +17,7 @@ import psutil  # type: ignore[import-untyped]
 
 from convbench.util.cache import CACHE
 from tests.bench.bench import Row, high_water, installed
-from tests.viewer.conftest import browser
+from tests.helpers.viewing import browser
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 SHOWN = """async ([address, before]) => {

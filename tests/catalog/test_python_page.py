@@ -13,9 +13,8 @@ from convbench import catalog
 from convbench.catalog import python
 from convbench.errors import SpecError
 from convbench.store import Run
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Typist
-from tests.docs.test_pages import ROOT, write_files
+from tests.helpers.pages import ROOT, write_files
+from tests.helpers.typed import Typist
 
 PAGE = ROOT / "docs" / "howto" / "python.md"
 

@@ -19,9 +19,9 @@ from convbench.commands._words import ENTRIES, load_command
 from convbench.options.declare import flat_options
 from convbench.schema import ModelConfig, Verdict
 from convbench.store import Run
+from tests.helpers.cli import convbench as typed
+from tests.helpers.cli import environment, start
 from tests.hub.runs import write_run
-from tests.rollout.cli import convbench as typed
-from tests.rollout.cli import environment, start
 from tests.support.exhaustive import by_turns
 
 LONG = "a" * 300
@@ -38,7 +38,7 @@ TWICE = f'{ROW}, "reward": 1, "reward": 0}}'
 def here(tmp_path: Path) -> Path:
     """A folder with a judged run, `run`."""
     cast = {
-        "assistant": ModelConfig(model="rule:tests.commands.files:says"),
+        "assistant": ModelConfig(model="rule:tests.helpers.files:says"),
         "teacher": ModelConfig(model="script"),
     }
     write_run(tmp_path / "run", cast=cast)

@@ -20,7 +20,7 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, RunSettings
 from convbench.shards.build import build_or_resume
 from convbench.store import Run
-from tests.rollout.cli import convbench as typed
+from tests.helpers.cli import convbench as typed
 from tests.support.chat.plan import Plan
 from tests.support.exhaustive import exhaustive, first_of
 from tests.support.provider import Provider

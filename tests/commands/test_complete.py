@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from convbench.commands._complete import make_completer
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 
 BUILD = ("build", "demo", "--model", "scripted:policy", "--tasks", "2")
 

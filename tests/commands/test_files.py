@@ -16,7 +16,7 @@ from convbench.schema import ModelConfig
 from convbench.store import Run
 from convbench.store.query import run_query
 from convbench.store.shape import read_model
-from tests.commands.files import BORNE, REFUSED
+from tests.helpers.files import BORNE, REFUSED
 from tests.hub.runs import write_run
 from tests.support.app import app
 from tests.support.exhaustive import every_nth, exhaustive
@@ -36,7 +36,7 @@ COMMANDS = {
     "train": ["train", "refit", "--run", "runs/run", "--dry-run", "--model", "local:pocket"],
     "build --dry-run": ["build", "--run", "runs/run", "--dry-run"],
     "build": ["build", "--run", "runs/run", "--quiet"],
-    "eval": ["eval", "rule:tests.commands.files:says", "--run", "runs/run", "--quiet"],
+    "eval": ["eval", "rule:tests.helpers.files:says", "--run", "runs/run", "--quiet"],
     "patterns": ["patterns", "runs/run", "runs/run"],
     "view": ["view", "runs/run", "--static", "site"],
     "publish": ["publish", "a/b", "--run", "runs/run", "--dry-run"],
@@ -84,7 +84,7 @@ TABLES = {
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with one file of every kind."""
     cast = {
-        "assistant": ModelConfig(model="rule:tests.commands.files:says"),
+        "assistant": ModelConfig(model="rule:tests.helpers.files:says"),
         "teacher": ModelConfig(model="script"),
     }
     run = write_run(tmp_path_factory.mktemp("whole") / "run", cast=cast)

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from convbench.commands._words import ENTRIES, PANELS, load_command
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.support.app import app
 
 ROOT = Path(__file__).parents[2]

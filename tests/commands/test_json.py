@@ -12,7 +12,7 @@ import typer
 
 from convbench.commands._json import answer_schema
 from convbench.commands._words import ENTRIES, load_command
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.support.app import app
 
 BUILD = ("build", "demo", "--model", "scripted:policy", "--tasks", "4", "--samples", "1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench import catalog
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 
 BUILD = ("build", "demo", "--model", "scripted:policy", "--tasks", "3", "--samples", "1")
 

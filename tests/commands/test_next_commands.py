@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.cli import Done, convbench
+from tests.helpers.cli import Done, convbench
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.exhaustive import first_of

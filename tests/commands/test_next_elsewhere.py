@@ -12,8 +12,8 @@ import pytest
 
 from convbench.models import packaged
 from convbench.models.gguf import SOURCE
-from tests.learn.test_credit import branched
-from tests.rollout.cli import convbench
+from tests.helpers.cli import convbench
+from tests.learn.tiny import branched
 from tests.support.exhaustive import exhaustive
 from tests.support.hub_server import HubServer
 from tests.support.next_lines import next_words

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.cli import Done, finish, start, until
+from tests.helpers.cli import Done, finish, start, until
 from tests.support.batches import BatchProvider
 from tests.support.exhaustive import first_of
 from tests.support.next_lines import check_next, next_words

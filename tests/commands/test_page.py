@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "command-line.md"
 ELSEWHERE = ("--install-completion", "<TAB>", "show arc", "show 3f9a0c12")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.hub.runs import write_run
 from tests.learn.shapes import QWEN_7B, write_config
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.support.app import app
 
 WORDS = {

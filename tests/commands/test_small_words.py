@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from convbench.sources.repo import UploadResult
-from tests.commands.typed import Typist
-from tests.rollout.cli import COMMAND, environment
+from tests.helpers.cli import COMMAND, environment
+from tests.helpers.typed import Typist
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import click
 import pytest
 import typer
 
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 
 WORDS = ["demo", "swift", "get", "task", "mine", "logs.jsonl"]
 """What stands for arguments; no more is read of it before the options are counted."""

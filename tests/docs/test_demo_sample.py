@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.cli import convbench
+from tests.helpers.cli import convbench
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "pocket · thinking · reasoning, n = 3"

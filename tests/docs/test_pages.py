@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,15 +17,14 @@ from typer.testing import CliRunner
 
 from convbench.judges.ask import judge_fields
 from convbench.prompts import template_fields as prompt_fields
+from tests.helpers.pages import BLOCK, ROOT, write_files
 from tests.hub.runs import example, manifest
 from tests.support.app import app
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("howto/*.md"),
      *(ROOT / "docs").glob("tutorials/*.md")]
 )  # fmt: skip
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 SHELLS = ("", "sh", "bash", "console")
 """Languages of blocks that are typed; a `console` block is run, as its page prints it."""
 JOINED = ("&&", "|", ";", ">")
@@ -40,26 +38,6 @@ def commands(page: Path, *languages: str) -> list[list[str]]:
             text = block.replace("\\\n", " ")
             found += [words for line in text.splitlines() for words in _words(line)]
     return found
-
-
-def files_of(page: Path) -> dict[str, str]:
-    """Return the files that a page writes out, by path: blocks whose first line is `# PATH`."""
-    found = {}
-    for _, block in BLOCK.findall(page.read_text()):
-        named = re.match(r"# ([\w/.-]+\.(?:py|yaml))\n", block)
-        if named:
-            found[named[1]] = block
-    return found
-
-
-def write_files(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a page's files here; modules that are made of them are forgotten after the test."""
-    for path, text in files_of(page).items():
-        if path.endswith(".py"):  # put and taken away: undone, there is none
-            monkeypatch.setitem(sys.modules, Path(path).stem, sys)
-            monkeypatch.delitem(sys.modules, Path(path).stem)
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(text)
 
 
 def _words(line: str) -> list[list[str]]:

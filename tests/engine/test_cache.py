@@ -18,13 +18,10 @@ from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
 from convbench.schema import Completion, Message, Reasoning, Sampling
 from convbench.shards.build import build_or_resume
-from tests.commands.conftest import typist
-from tests.commands.typed import Typist
-from tests.rollout.cli import records
+from tests.helpers.cli import records
+from tests.helpers.typed import Typist
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
-
-__all__ = ["typist"]
 
 MESSAGES: list[Message] = [{"role": "user", "content": "Which?"}]
 

@@ -14,7 +14,7 @@ from convbench.engine import Budget, Caller, Journal, RetryPolicy, Status
 from convbench.errors import BudgetError, FatalModelError
 from convbench.models import open_model
 from convbench.schema import Completion
-from tests.engine.talk import QUICK, run_talk
+from tests.helpers.talk import QUICK, run_talk
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 from tests.support.serve import spawn

@@ -19,8 +19,8 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import share_ledger
 from convbench.schema import Completion, Sampling
-from tests.engine.bills import CASES, INPUT, MODEL, OUTPUT, always, spend
-from tests.rollout.cli import convbench, finish, start, until
+from tests.helpers.bills import CASES, INPUT, MODEL, OUTPUT, always, spend
+from tests.helpers.cli import convbench, finish, start, until
 from tests.support.chat.plan import Plan
 from tests.support.exhaustive import by_turns, every_nth
 from tests.support.provider import Provider

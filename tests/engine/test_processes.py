@@ -8,19 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from convbench.util.guard import find_descendants, guard_command
+from tests.helpers.cli import ROOT, Done, convbench, environment, finish, start
+from tests.helpers.hub_client import Client
 from tests.learn import tiny
-from tests.rollout.cli import ROOT, Done, convbench, environment, finish, start
-from tests.sources.worker import Client
 from tests.support.exhaustive import first_of
+from tests.support.processes import PATIENCE_S, until
 
-PATIENCE_S = 150.0
-"""Longest wait for what must come about."""
 SLOW = '''
 """A trainer that writes down its processes and never ends."""
 import os, subprocess, sys, time
@@ -45,14 +44,6 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 if __name__ == "__main__":
     script(data, fit)
 '''
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for something; bounded."""
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 def alive(pid: int) -> bool:

@@ -10,8 +10,7 @@ import pytest
 
 import convbench
 from convbench.store import Run
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Said, Typist
+from tests.helpers.typed import Said, Typist
 
 
 def nexts(said: Said) -> list[list[str]]:

@@ -13,7 +13,7 @@ from convbench.learn.train import check_trainable, choose_launch, split_sets
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
-from tests.commands.typed import type_here
+from tests.helpers.typed import type_here
 
 RECIPES = "recipe_sets.all.launch=none"
 SETS = ("launch.num_processes=4", "learners=[base, swift, sweet]", "recipe_sets.sweet.launch=none")

@@ -13,9 +13,9 @@ from convbench.options.shared import CallOptions
 from convbench.reports.report import create_report
 from convbench.reports.writers import render_text
 from convbench.store.run import Run
+from tests.helpers.vllm import python
 from tests.learn import tiny
-from tests.models.test_vllm import python
-from tests.reports.test_starts import logged
+from tests.reports.synthetic import logged
 
 __all__ = ["python"]
 

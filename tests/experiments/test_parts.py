@@ -15,7 +15,7 @@ from convbench.experiments.experiment import load_specs, run_experiment
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run
-from tests.rollout.cli import convbench
+from tests.helpers.cli import convbench
 
 PLUGIN = """
 from convbench.judges.rules import score as rules

@@ -18,9 +18,9 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.shards.judge import judge_run
 from tests.experiments.ran import ran
+from tests.helpers.vllm import python
 from tests.learn.shapes import write_model
 from tests.learn.tiny import judged_run
-from tests.models.test_vllm import python
 
 __all__ = ["python"]
 

@@ -22,8 +22,7 @@ from convbench.reports.report import create_report
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.experiments.ran import ran
-from tests.sandbox.test_backend import needs_wall
-from tests.sandbox.test_frontend import renders
+from tests.helpers.sandbox import needs_wall, renders
 from tests.support.chat.plan import Plan
 from tests.support.provider import Call, Provider
 

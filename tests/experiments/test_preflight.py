@@ -23,7 +23,7 @@ from convbench.options.train import RoundsOptions
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
-from tests.rollout.cli import environment
+from tests.helpers.cli import environment
 from tests.support.chat.plan import Plan
 from tests.support.exhaustive import every_nth
 from tests.support.provider import Provider

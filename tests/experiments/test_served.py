@@ -14,7 +14,7 @@ from convbench.experiments.run import StepProgress
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.store import Run
-from tests.models.test_vllm import python
+from tests.helpers.vllm import python
 from tests.support.processes import gone
 
 __all__ = ["python"]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from convbench.store import Run
-from tests.rollout.cli import environment, records
+from tests.helpers.cli import environment, records
 from tests.support.later import needs
 from tests.support.processes import gone
 

@@ -19,8 +19,8 @@ from convbench.experiments.step import OutcomeRecord
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run
-from tests.commands.typed import type_here
-from tests.rollout.cli import ROOT, convbench, finish, records, start, until
+from tests.helpers.cli import ROOT, convbench, finish, records, start, until
+from tests.helpers.typed import type_here
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 from tests.support.serve import port_of_ours

@@ -19,12 +19,12 @@ import pytest
 
 from convbench import __version__
 from convbench.commands import _output as console
-from tests.commands.typed import exit_code
-from tests.excerpts import EXCERPTS
-from tests.excerpts import written as excerpts_below
 from tests.fence.asked import built, commands, judged, names, prompts, specs
 from tests.fence.masks import Masks, changed, digest, shortened, stamps, texts_of, written
 from tests.fence.runs import forget_half, make_runs
+from tests.helpers.excerpts import EXCERPTS
+from tests.helpers.excerpts import written as excerpts_below
+from tests.helpers.typed import exit_code
 from tests.support.once import made_once
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1800)]  # 10,000 on a busy machine

@@ -9,7 +9,7 @@ import pytest
 
 from convbench.errors import DataError
 from convbench.formats.importing import MOST_WRONG, import_file
-from tests.rollout.cli import convbench
+from tests.helpers.cli import convbench
 
 
 def log_text(wrong: int, right: int = 1) -> str:

@@ -17,7 +17,7 @@ from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens
 from convbench.schema import Conversation, Tool
 from convbench.views import messages_before, transcript
-from tests.learn.test_shipped_templates import tokenizer
+from tests.helpers.tokenizers import tokenizer
 
 USER = {"role": "user", "content": "What do eggs cost?"}
 SAID = {"role": "assistant", "content": "POLICY: 73 pence."}

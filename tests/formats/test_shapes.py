@@ -14,14 +14,12 @@ from convbench.commands.import_ import ImportOptions
 from convbench.errors import DataError, UsageError
 from convbench.formats.importing import import_file
 from convbench.schema import text_of
-from tests.commands.conftest import typist
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.support.later import later
 
 datasets = later("datasets")
 trl = later("trl")
 
-__all__ = ["typist"]
 
 ASK = {"role": "user", "content": "2 + 2?"}
 GOOD, BAD = ({"role": "assistant", "content": text} for text in ("4", "5"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from convbench.models.subprocess_model import SubprocessModel
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.schema import Sampling
+from tests.helpers.cards import used
 
 pytestmark = pytest.mark.skipif(
     shutil.which("nvidia-smi") is None or not list_devices(), reason="no GPU here (nvidia-smi)"
@@ -32,13 +32,6 @@ TWO = {
         "refit:lean": {"fit.packing": True, "fit.activation_offloading": True},
     },
 }  # fmt: skip
-
-
-def used() -> int:
-    """Bytes in use on all cards."""
-    asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    return sum(int(line) << 20 for line in done.stdout.split())
 
 
 def test_sampling_gives_the_card_back() -> None:

@@ -17,7 +17,7 @@ from convbench.learn.memory import Kind
 from convbench.models.devices import list_devices
 from convbench.models.vllm import can_run
 from tests.gpu.beside import does_fit_beside, serve_random_weights, share_of_engine
-from tests.gpu.test_smoke import used
+from tests.helpers.cards import used
 
 pytestmark = pytest.mark.skipif(
     shutil.which("nvidia-smi") is None or not list_devices(), reason="no GPU here (nvidia-smi)"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.cli import ROOT
+from tests.helpers.cli import ROOT
 
 SLEEPER = "import subprocess, time; subprocess.Popen(['sleep', '90']); time.sleep(90)"
 TESTS = f"""

@@ -18,8 +18,8 @@ from convbench.hub.send import publish_as_model
 from convbench.options.publish import PublishOptions
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
+from tests.helpers.hub_client import Client
 from tests.hub.runs import ANSWERS, conversation, example, manifest, verdict, write_run
-from tests.sources.worker import Client
 from tests.support.one_line import one_line
 
 BASE = "acme/small-instruct"

@@ -15,10 +15,9 @@ from convbench.hub.collection import plan_sets, publish_experiment
 from convbench.options.publish import PublishOptions
 from convbench.schema.task import Licence
 from convbench.sources import repo as hub_repo
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Said, Typist, type_here
+from tests.helpers.hub_client import Client
+from tests.helpers.typed import Said, Typist, type_here
 from tests.hub.runs import append, conversation, example, manifest, verdict, write_run
-from tests.sources.worker import Client
 
 CELLS = ("arc-thinking-seed0", "arc-standard-seed0", "arc-thinking-seed1")
 NAMES = ("arc-thinking", "arc-standard", "arc-thinking-seed1")

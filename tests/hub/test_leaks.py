@@ -17,8 +17,8 @@ from convbench.rollout.checks import gives_answer_away, gives_away_disguised
 from convbench.rollout.checks import leak as tells_the_answer
 from convbench.rollout.fidelity import leak as tells_the_reference
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
-from tests.excerpts import Source
-from tests.rollout.table import protocol_of
+from tests.helpers.excerpts import Source
+from tests.helpers.table import protocol_of
 
 SECRET = "the total of both numbers is capped at ten whenever the second flag is set to true"
 REFERENCE = Example(

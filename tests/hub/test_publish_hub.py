@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from pathlib import Path
@@ -11,35 +10,11 @@ from typing import Any
 import pytest
 
 from convbench.errors import HubError, RunError
-from convbench.hub.dataset import publish_dataset
-from convbench.hub.pull import pull_dataset
 from convbench.schema import RunManifest
-from convbench.sources import repo as hub_repo
 from convbench.store import Run
+from tests.helpers.hub_client import Client
+from tests.helpers.published import RECORDS, fetch, load, push
 from tests.hub.runs import append, conversation, failed, verdict, write_run
-from tests.sources.worker import Client
-
-RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")
-
-
-def push(path: Path, repo: str, **options: Any) -> dict[str, Any]:
-    """`publish`, for the client's process; what the upload did."""
-    hub_repo.FIRST_PAUSE = 0.01
-    done = publish_dataset(Run.open(path), repo, **options)
-    return dataclasses.asdict(done.uploaded) if done.uploaded else {}
-
-
-def fetch(repo: str, target: Path, **options: Any) -> str:
-    """`pull`, for the client's process; where the run lies."""
-    return str(pull_dataset(repo, target, **options).run.path)
-
-
-def load(repo: str, *args: Any, **options: Any) -> dict[str, list[dict[str, Any]]]:
-    """`datasets.load_dataset`, as a reader of the set uses it."""
-    import datasets
-
-    found = datasets.load_dataset(repo, *args, **options)
-    return {split: list(rows) for split, rows in found.items()}
 
 
 def stream(repo: str) -> dict[str, Any]:

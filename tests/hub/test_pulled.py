@@ -34,9 +34,9 @@ from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.portable import make_portable, portable_text, within_limits
+from tests.helpers.hub_client import Client
+from tests.helpers.published import fetch
 from tests.hub.runs import conversation, write_run
-from tests.hub.test_publish_hub import fetch
-from tests.sources.worker import Client
 from tests.support.recorder import Recorder
 
 KEY = "sk-users-own-key-0123456789abcdef"

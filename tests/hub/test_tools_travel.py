@@ -12,10 +12,10 @@ from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.shards.build import build_or_resume
 from convbench.store import Run
-from tests.hub.test_publish_hub import RECORDS, fetch, load, push
+from tests.helpers.hub_client import Client
+from tests.helpers.published import RECORDS, fetch, load, push
+from tests.helpers.tokenizers import tokenizer
 from tests.learn import tiny
-from tests.learn.test_shipped_templates import tokenizer
-from tests.sources.worker import Client
 from tests.support.chat.plan import Plan
 from tests.support.chat.shopper import shopper
 from tests.support.provider import Provider

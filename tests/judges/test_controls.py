@@ -24,8 +24,8 @@ from convbench.options.shared import CallOptions
 from convbench.schema import text_of
 from convbench.store import Run
 from convbench.views import policy_turns
-from tests.commands.typed import type_here
-from tests.rollout.cli import convbench
+from tests.helpers.cli import convbench
+from tests.helpers.typed import type_here
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import METRICS, Call, scripted_reply
 from tests.support.provider import Provider

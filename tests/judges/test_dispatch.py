@@ -14,49 +14,13 @@ from convbench.judges.resolve import resolve_judge
 from convbench.judges.verdicts import failed_verdict
 from convbench.models.model import Model
 from convbench.schema import (
-    Choice,
     Completion,
-    Conversation,
-    Example,
     Failure,
-    ProtocolSpec,
-    Turn,
     text_of,
 )
+from tests.helpers.judged_talk import EXAMPLE, GOOD, PROTOCOL, conversation
 
-PROTOCOL = ProtocolSpec.model_validate(
-    {
-        "name": "p",
-        "title": "t",
-        "speakers": {"assistant": {"policy": True}, "teacher": {}},
-        "steps": [
-            {"id": "q", "speaker": "teacher", "say": "?"},
-            {"id": "a", "speaker": "assistant"},
-        ],
-    }
-)
-EXAMPLE = Example(
-    example_id="e", task="t", split="test", group_id="g", question="Which stone sinks?",
-    choices=(Choice(label="A", text="pumice"), Choice(label="B", text="granite")), answer="B",
-    hidden={"secret": "x"},
-)  # fmt: skip
-LABELS = [
-    "Accuracy", "Reasoning ability", "Comprehensiveness", "Pedagogical value",
-    "Confidence calibration", "Overall",
-]  # fmt: skip
-GOOD = "\n".join(f"{label}: 8" for label in LABELS)
 BAD = GOOD.replace("Overall: 8", "")
-
-
-def conversation(*said, failure=None):
-    turns = []
-    for text in said or ("<thinking>B: granite is heavy, yes.</thinking> The answer is B.",):
-        turns += [Turn(speaker="teacher", step="q", content="Well?", instruction="be brief")]
-        turns += [Turn(speaker="assistant", step="a", content=text)]
-    return Conversation(
-        key="e#0", conversation_id="c0", example_id="e", turns=tuple(turns), failure=failure,
-        systems={"assistant": "SYSTEM PROMPT"}, stop=None if failure else "complete",
-    )  # fmt: skip
 
 
 class Replies(Model):

@@ -10,8 +10,7 @@ from convbench.judges.fence import ABOUT, ABOUT_SET, QUOTED, draw_nonce, escape_
 from convbench.judges.replies import Complaint, read_reply
 from convbench.judges.resolve import resolve_judge
 from convbench.schema import Choice, Reasoning, Turn, text_of
-
-from .test_dispatch import EXAMPLE, GOOD, conversation
+from tests.helpers.judged_talk import EXAMPLE, GOOD, conversation
 
 JUDGE = resolve_judge("x/y").spec
 MARK = re.compile(r"^<transcript-(\w+)>$", re.MULTILINE)

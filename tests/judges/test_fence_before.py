@@ -10,7 +10,7 @@ import pytest
 
 from convbench.judges.resolve import resolve_judge
 from convbench.store import Run
-from tests.rollout.cli import Done, convbench
+from tests.helpers.cli import Done, convbench
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.cli import convbench
+from tests.helpers.cli import convbench
 
 
 def write_run(folder: Path, *rows: dict[str, object]) -> None:

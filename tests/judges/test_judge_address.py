@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from convbench.store import Run
-from tests.rollout.cli import Done, convbench
+from tests.helpers.cli import Done, convbench
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 

@@ -24,9 +24,8 @@ from convbench.judges.replies import read_reply as read_reply
 from convbench.judges.resolve import resolve_judge
 from convbench.models import open_model
 from convbench.schema import JudgeSpec
-from tests.excerpts import Source
-from tests.learn.test_discount import asked
-from tests.rollout.table import QUESTION, protocol_of
+from tests.helpers.excerpts import Source
+from tests.helpers.table import QUESTION, asked, protocol_of
 from tests.support.cases import load_cases
 from tests.support.chat.replies import Call
 from tests.support.exhaustive import every_nth

@@ -19,12 +19,10 @@ from convbench.judges.resolve import judge_from_run, resolve_judge, with_default
 from convbench.judges.rubrics import rubric_of_model
 from convbench.schema import JudgeSpec, TaskSpec
 from convbench.store import Run
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Typist
+from tests.helpers.judged_talk import EXAMPLE, conversation
+from tests.helpers.typed import Typist
 from tests.hub.runs import manifest
 from tests.support.provider import Call, Plan, Provider
-
-from .test_dispatch import EXAMPLE, conversation
 
 DOCS = Path(__file__).parents[2] / "docs" / "howto" / "judge.md"
 ASKED_FOR = re.compile(r"^(.+): \[score\]$", re.MULTILINE)

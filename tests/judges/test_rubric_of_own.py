@@ -16,9 +16,9 @@ from convbench.reports.sections import read_sections
 from convbench.shards.judge import judge_run
 from convbench.store.query import run_query
 from convbench.store.run import Run
+from tests.helpers.viewing import viewing
 from tests.learn import tiny
 from tests.support.provider import Plan, Provider
-from tests.viewer.conftest import viewing
 
 HAGGLE = Path(__file__).parent / "haggle.yaml"
 WORDS = "It is what was said."

@@ -14,9 +14,8 @@ from convbench.judges.replies import Complaint, Scores, read_reply
 from convbench.judges.resolve import resolve_judge
 from convbench.models.open import open_model
 from convbench.schema import Completion
+from tests.helpers.judged_talk import EXAMPLE, PROTOCOL, conversation
 from tests.support.provider import Plan, Provider
-
-from .test_dispatch import EXAMPLE, PROTOCOL, conversation
 
 SPEC = resolve_judge("x/y").spec
 NAMES = [metric.name for metric in SPEC.metrics]

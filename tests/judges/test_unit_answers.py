@@ -13,7 +13,7 @@ from convbench.judges.resolve import resolve_judge
 from convbench.judges.unit_tests import CONSTANTS
 from convbench.schema import Verdict
 from convbench.stats.means import constant_answer
-from tests.sandbox.test_backend import example, needs_wall, protocol, talk
+from tests.helpers.sandbox import example, needs_wall, protocol, talk
 
 REFERENCE = """
 def f(x):

@@ -9,7 +9,7 @@ import pytest
 
 from convbench.errors import DataError
 from convbench.sandbox import CallOutcome, Limits, agree, check_reference, run_calls
-from tests.sandbox.walls import limits_of
+from tests.helpers.walls import limits_of
 
 NAMES = """
 import abc, array, ast, asyncio, collections, contextvars, csv, ctypes, dataclasses, datetime

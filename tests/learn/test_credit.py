@@ -12,34 +12,18 @@ from convbench.formats.export import export_conversations
 from convbench.hub.tables import open_portions, write_tables
 from convbench.learn.credit import branch_credit, credit_turns, values_before
 from convbench.learn.select import select, select_branches
-from convbench.schema import Branch
 from convbench.schema.recipe import Data
-from convbench.store import Run
 from convbench.store.notes import CREDIT_FILE, newest_advantages, turn_advantages
 from convbench.store.query import run_query
 from convbench.viewer.index import build_index
 from convbench.viewer.talk import talk_json
-from tests.learn import tiny
 from tests.learn.sweet.planted import critic, left, planted
+from tests.learn.tiny import branched
 from tests.support.later import later
 
 torch = later("torch")
 
 BY_TURN = "select turn_index, advantage, advantage_by from turns where conversation_id = '{}'"
-
-
-def branched(folder: Path) -> Run:
-    """One conversation of reward 1 with two turns, left twice at each; and one of reward 0."""
-    parent, other = (tiny.conversation("q0", i, ["P0", "P1"]) for i in range(2))
-    judged = [(parent, [tiny.verdict(parent, 1.0)]), (other, [tiny.verdict(other, 0.0)])]
-    left = []
-    for i, (turn, reward) in enumerate(((1, 0.2), (1, 0.4), (3, 0.5), (3, 0.7), (3, None))):
-        branch = Branch(parent="run-q0-0", turn=turn, candidate=i)
-        item = tiny.conversation("q0", 2 + i, ["B", "C"], branch=branch)
-        left.append((item, [tiny.verdict(item, reward)]))
-    run = tiny.make_run(folder, judged, [tiny.example("q0")])
-    tiny.make_run(run.branches_folder, left, [tiny.example("q0")])
-    return run
 
 
 def test_branches_give_the_values_before_and_after(tmp_path: Path) -> None:

@@ -9,25 +9,11 @@ import pytest
 from convbench.judges.dispatch import judge_conversation
 from convbench.judges.resolve import resolve_judge
 from convbench.rewards import conversation_reward
-from convbench.schema import Conversation, Reward
+from convbench.schema import Reward
 from convbench.views import asking_turns, policy_turns
-from tests.rollout.table import QUESTION, played, protocol_of
+from tests.helpers.table import QUESTION, asked, protocol_of
 
 ADAPTIVE = protocol_of("clarifying-adaptive")
-
-
-def asked(questions: int, turns: int = 5, name: str = "clarifying-adaptive") -> Conversation:
-    """A talk in which the policy asks so often and then says that it is ready, where it may."""
-
-    def reply(speaker: str, number: int) -> str:
-        if speaker != "assistant":
-            return "It tells how warm it is."
-        if number <= questions:
-            return "What does option A tell?"
-        done = number == questions + 1 < turns
-        return "READY TO ANSWER" if done else "Answer is A. <thinking>It is.</thinking>"
-
-    return played(protocol_of(name), turns=turns, reply=reply)[1]
 
 
 @pytest.mark.parametrize("questions", [0, 1, 2, 3])

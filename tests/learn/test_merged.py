@@ -16,8 +16,8 @@ from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data
 from convbench.store.run import Run
+from tests.helpers.large_log import told
 from tests.learn import tiny
-from tests.learn.test_large_logs import told
 
 
 def other(folder: Path, name: str, **changed: str) -> Run:

@@ -17,7 +17,7 @@ from convbench.learn.select import Selection, collect_conversations, limit_rows
 from convbench.schema.recipe import Data, Pairing, Weighting
 from convbench.store.byte_offsets import size_of
 from convbench.store.run import Run
-from tests.learn.test_large_logs import PICKED, SOME, log, told
+from tests.helpers.large_log import PICKED, SOME, log, told
 from tests.support.exhaustive import by_turns
 from tests.support.memory import held_below
 

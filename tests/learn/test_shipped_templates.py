@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import re
 from collections.abc import Sequence
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from convbench.errors import TrainError
 from convbench.learn.rows import mask_stretches, prompted_replies
-from convbench.learn.tokens import ChatTokens, load_tokenizer
+from convbench.learn.tokens import ChatTokens
 from convbench.models.local import LocalModel
-from convbench.models.weights_path import check_model, resolve_path
+from convbench.models.weights_path import check_model
 from convbench.schema import Conversation, Reasoning, Sent
 from convbench.schema.reasoning import Replay, Trained
+from tests.helpers.tokenizers import SHIPPED, tokenizer
 from tests.learn import tiny
 from tests.learn.tiny import PROTOCOL
 from tests.support.exhaustive import every_nth
@@ -27,36 +22,8 @@ from tests.support.later import needs
 
 needs("trl")
 
-NOW = re.compile(r"strftime_now\([^)]*\)")
-"""The clock has a test of its own."""
-TRL = Path(str(find_spec("trl").origin)).parent
-SHIPPED = {
-    path.stem: NOW.sub("'20 Nov 2026'", path.read_text())
-    for path in sorted((TRL / "chat_templates").glob("*.jinja"))
-}
-# chat_template of HuggingFaceTB/SmolLM2-135M-Instruct's tokenizer_config.json (Apache-2.0)
-SHIPPED["smollm2"] = (
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
-    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    "<|im_end|>\n' }}{% endif %}"
-    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-SHIPPED["pocket"] = json.loads(
-    (Path(resolve_path("pocket")) / "tokenizer_config.json").read_text()
-)["chat_template"]
 REPLAYS: tuple[Replay, ...] = ("never", "last", "always")
 DAY = "2026-11-20"
-
-
-pocket = cache(lambda: load_tokenizer(str(resolve_path("pocket"))))
-
-
-def tokenizer(name: str) -> Any:
-    """Pocket's own, or a byte-level one with the template."""
-    found = copy.copy(pocket() if name == "pocket" else tiny.tokenizer("llama-3.1"))
-    found.chat_template = SHIPPED[name]
-    return found
 
 
 def talk(replay: Replay, thoughts: Sequence[Reasoning | None]) -> Conversation:

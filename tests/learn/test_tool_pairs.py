@@ -36,9 +36,8 @@ from convbench.schema import (
 )
 from convbench.schema.recipe import Data, Recipe
 from convbench.store.run import Run
+from tests.helpers.tokenizers import TOOL, tokenizer
 from tests.learn import tiny
-from tests.learn.test_shipped_templates import tokenizer
-from tests.learn.test_tool_rows import TOOL
 
 PROTOCOL = tiny.PROTOCOL.model_dump(mode="json")
 PROTOCOL["speakers"]["student"] |= {"tools": [TOOL.model_dump(mode="json")]}

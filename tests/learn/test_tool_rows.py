@@ -11,15 +11,11 @@ from convbench.errors import TrainError
 from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens
 from convbench.models.replies import parse_tool_calls
-from convbench.schema import Conversation, Tool, ToolCall, ToolResult, ToolRound
+from convbench.schema import Conversation, ToolCall, ToolResult, ToolRound
+from tests.helpers.tokenizers import SHIPPED, TOOL, tokenizer
 from tests.learn import tiny
-from tests.learn.test_shipped_templates import SHIPPED, tokenizer
 from tests.learn.tiny import PROTOCOL
 
-TOOL = Tool(
-    name="lookup", about="Looks up.", function="x:y",
-    parameters={"type": "object", "properties": {"item": {"type": "string"}}},
-)  # fmt: skip
 TAKES = [name for name, text in SHIPPED.items() if "tool_calls" in text]
 
 

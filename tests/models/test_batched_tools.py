@@ -11,13 +11,13 @@ import pytest
 
 import convbench
 from convbench.store import Run
-from tests.models.test_batches import ANTHROPIC, OPENAI, _quick, base, sent
+from tests.helpers.batched import ANTHROPIC, OPENAI, base, quick, sent
 from tests.support.batches import BatchProvider
 from tests.support.chat.replies import METRICS, Call
 from tests.support.chat.shopper import shopper
 from tests.support.exhaustive import first_of
 
-__all__ = ["_quick"]
+__all__ = ["quick"]
 
 
 def says(call: Call) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import signal
 import subprocess
@@ -14,53 +13,38 @@ from typing import Any
 import pytest
 
 import convbench
-from convbench.engine import Budget, Journal, RetryPolicy, batch_job
+from convbench.engine import Budget, Journal
 from convbench.errors import BudgetError, ConvbenchError, FatalModelError
 from convbench.models.openai_batch import OpenAIBatches
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
-from convbench.rollout import calls as rollout_calls
 from convbench.rollout.build import build_missing
 from convbench.rollout.plan import plan_branches
 from convbench.shards.batches import batches_status, cancel_batches
 from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from convbench.views import policy_turns
-from tests.commands.typed import exit_code
-from tests.rollout.cli import ROOT, environment, finish, records, said, start, until
+from tests.helpers.batched import ANTHROPIC, OPENAI, base, quick, sent
+from tests.helpers.cli import ROOT, environment, finish, records, said, start, until
+from tests.helpers.typed import exit_code
 from tests.support.batches import BatchProvider
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.killer import post
 from tests.support.one_line import one_line
 from tests.support.serve import spawn
 
-OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5"
+__all__ = ["quick"]
+
 MOMENTS = (
     "after intent", "stall uploaded", "after file", "stall created", "after batch",
     "stall results", "after reply 2", "before ended", "after conversation",
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(batch_job, "SETTLE_S", 0.1)
-    monkeypatch.setattr(batch_job, "SOONEST_S", 0.005)
-    monkeypatch.setattr(batch_job, "LISTED", 0.02)
-    quick = functools.partial(RetryPolicy, backoff_s=0.005, longest_s=0.01, patience_s=30.0)
-    monkeypatch.setattr(rollout_calls, "RetryPolicy", quick)
-    monkeypatch.setenv("OPENAI_API_KEY", "key-of-openai")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-anthropic")
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def provider() -> Iterator[BatchProvider]:
     with BatchProvider() as server:
         yield server
-
-
-def base(provider: BatchProvider, model: str) -> str:
-    return provider.api_base if model == OPENAI else provider.url
 
 
 def built(provider: BatchProvider, run: str, model: str = OPENAI, **more: Any) -> Path:
@@ -82,10 +66,6 @@ def words(run: Path) -> dict[str, Any]:
         for turn in turns:
             turn.pop("cost_usd")
     return found
-
-
-def sent(provider: BatchProvider) -> list[int]:
-    return [batch["requests"] for batch in provider.summary()["batches"]]
 
 
 @pytest.mark.parametrize("model", [OPENAI, ANTHROPIC])

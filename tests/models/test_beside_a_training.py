@@ -10,7 +10,7 @@ from convbench.models.devices import Device
 from convbench.models.engine_memory import engine_memory
 from tests.bench.step_memory import shape_named
 from tests.gpu.beside import TOKENS, does_fit_beside, serve_random_weights, share_of_engine
-from tests.models.test_vllm import python
+from tests.helpers.vllm import python
 
 __all__ = ["python"]
 

@@ -33,7 +33,7 @@ from convbench.schema import Conversation
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
-from tests.judges.test_dispatch import EXAMPLE, PROTOCOL, conversation
+from tests.helpers.judged_talk import EXAMPLE, PROTOCOL, conversation
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.exhaustive import only

@@ -17,7 +17,7 @@ from convbench.models import gguf, packaged
 from convbench.models.open import open_model
 from convbench.models.weights_path import resolve_path
 from convbench.schema import Sampling
-from tests.rollout.cli import convbench
+from tests.helpers.cli import convbench
 from tests.support.exhaustive import exhaustive
 
 TEMPLATE = (

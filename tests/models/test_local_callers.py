@@ -22,8 +22,8 @@ from convbench.schema import Conversation
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
+from tests.helpers.tokenizers import SHIPPED
 from tests.learn import tiny
-from tests.learn.test_shipped_templates import SHIPPED
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CALL = {"name": "lookup", "arguments": {"item": "eggs"}}

@@ -10,7 +10,7 @@ from convbench.models.refusals import Parameters
 from convbench.models.replies import token_probs
 from convbench.schema import Sampling
 from convbench.schema.chat import TokenProbs
-from tests.models.test_openai_http import ask
+from tests.helpers.completions import ask
 from tests.support.chat.plan import Plan
 
 

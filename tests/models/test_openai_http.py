@@ -11,36 +11,12 @@ import pytest
 from convbench.errors import FatalModelError, ModelError, TransientModelError, Usage
 from convbench.models import open_model
 from convbench.models.failures import BrokenReply
-from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
+from convbench.schema import ImagePart, Message, Sampling, TextPart
 from convbench.views import without_system
+from tests.helpers.completions import HELLO, ask
 from tests.support.chat.plan import Plan
-from tests.support.provider import Provider
 
-HELLO: list[Message] = [{"role": "user", "content": "hello there"}]
 KEY = "sk-very-secret-0123456789abcdef"
-
-
-def ask(
-    plan: Plan,
-    messages: list[Message] = HELLO,
-    sampling: Sampling | None = None,
-    *,
-    times: int = 1,
-    **more: Any,
-) -> tuple[Completion, list[dict[str, Any]]]:
-    """Return the last reply and the requests that were sent."""
-    with Provider(plan.changed({"keep_requests": 9})) as provider:
-
-        async def main() -> Completion:
-            model = open_model("openai/gpt-test", api_base=provider.api_base, **more)
-            try:
-                for _ in range(times):
-                    reply = await model.complete(messages, sampling or Sampling(), key="k")
-                return reply
-            finally:
-                await model.aclose()
-
-        return asyncio.run(main()), list(provider.requests)
 
 
 def refusal(plan: Plan, messages: list[Message] = HELLO, **more: Any) -> ModelError:

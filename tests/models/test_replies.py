@@ -28,7 +28,7 @@ from convbench.net.untrusted_json import loads, safe_count, safe_dollars, safe_t
 from convbench.schema import Completion, Message, Sampling
 from convbench.sources.client import DatasetStatus, quiet_clients
 from convbench.sources.client import dataset_status as probe
-from tests.models.routes import ROUTES, SECRET, Route, whole
+from tests.helpers.routes import ROUTES, SECRET, Route, whole
 from tests.support.exhaustive import by_turns
 from tests.support.stranger import Answer, Asked, Stranger
 

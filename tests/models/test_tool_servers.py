@@ -15,13 +15,14 @@ from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.shards.build import build_or_resume
 from convbench.store import Run
-from tests.models.test_mcp_server import HERE
 from tests.support.chat.dialects import Refusal
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call
 from tests.support.chat.shopper import results
 from tests.support.chat.tools import CALLS
 from tests.support.provider import Provider
+
+HERE = Path(__file__).resolve().parents[1] / "support" / "tools"
 
 PROTOCOL: dict[str, Any] = {
     "title": "one turn with a server of the user's",

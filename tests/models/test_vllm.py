@@ -21,22 +21,12 @@ from convbench.options.shared import CallOptions
 from convbench.rollout.build import build_or_resume
 from convbench.rollout.calls import max_calls
 from convbench.schema import Completion, Sampling
+from tests.helpers.vllm import ROOT, python
 from tests.support.processes import gone
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["python"]
+
 HELLO = [{"role": "user", "content": "hello"}]
-
-
-@pytest.fixture
-def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An interpreter that finds the stand-in when asked for vLLM."""
-    wrapper = tmp_path / "python"
-    stand_in = ROOT / "tests" / "models" / "stand_in"
-    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={stand_in} exec {sys.executable} "$@"\n')
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("CONVBENCH_ROOT", str(ROOT))
-    monkeypatch.setenv("CONVBENCH_PIDS", str(tmp_path / "pid"))
-    return wrapper
 
 
 def test_it_answers_and_is_stopped(python: Path, tmp_path: Path) -> None:

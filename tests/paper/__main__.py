@@ -31,9 +31,9 @@ from pathlib import Path
 import orjson
 
 from convbench.store import Run
+from tests.helpers.cli import COMMAND, ROOT
 from tests.paper.policy import made as policy
 from tests.paper.rows import place, serve
-from tests.rollout.cli import COMMAND, ROOT
 from tests.support.chat.plan import Plan
 from tests.support.hub_server import HubServer
 from tests.support.provider import Provider

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.excerpts import EXCERPTS
+from tests.helpers.excerpts import EXCERPTS
 
 WORDS = 4096
 POSITIONS = 8192

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.excerpts import EXCERPTS, SHARED, written
+from tests.helpers.excerpts import EXCERPTS, SHARED, written
 from tests.support.hub_server import HubServer
 
 VARIABLE = "CONVBENCH_PAPER_ROWS"

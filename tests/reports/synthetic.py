@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,19 @@ def _verdict(talk: Conversation, judge: str, fingerprint: str, score: float) -> 
         conversation_id=talk.conversation_id, judge=judge, fingerprint=fingerprint,
         scores=dict.fromkeys(METRICS, score), reward=score / 10,
     )  # fmt: skip
+
+
+def right(often: int) -> object:
+    return lambda q, k: "A" if int(q[1:]) % often else "B"
+
+
+def logged(folder: Path, model: str, began: str) -> Run:
+    """Return a run of this model's conversations, with SWiFt trained from another."""
+    run = make(folder / "run", questions(20), right(4), overall=lambda q, k: 5 + k, model=model)
+    swift = run.checkpoints_folder / "swift"
+    swift.mkdir(parents=True)
+    (swift / "recipe.yaml").write_text("name: swift\n")
+    (swift / "training.json").write_text(json.dumps({"recipe": "swift", "base": began}))
+    make(run.evals_folder / "swift", questions(20), right(3), overall=lambda q, k: 4 + k,
+         parent=run.manifest.id, model=f"local:{swift}", checkpoint=str(swift))  # fmt: skip
+    return run

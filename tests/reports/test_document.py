@@ -20,10 +20,10 @@ from convbench.reports.experiment.steps import write_plan
 from convbench.reports.published import paper_tables
 from convbench.reports.report import create_report, experiment_report
 from convbench.reports.writers import render_text, write_report
+from tests.helpers.cli import convbench
+from tests.helpers.report_tables import cells
 from tests.reports.paper_set import cell_name, record, scores, write_cell, write_paper
 from tests.reports.synthetic import make, questions
-from tests.reports.test_report_tables import cells
-from tests.rollout.cli import convbench
 
 ARC = ("arc", "thinking", "reasoning", 3)
 

@@ -15,7 +15,7 @@ from convbench.reports.published import ALSO, paper_tables
 from convbench.schema.experiment import ExperimentSpec, recipe_of
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
-from tests.reports.test_report_tables import table_of
+from tests.helpers.report_tables import table_of
 from tests.support.provider import Plan, Provider
 
 

@@ -12,8 +12,8 @@ from convbench.options.report import ReportOptions
 from convbench.reports.experiment.against import against_part
 from convbench.reports.experiment.experiment_document import read_experiment
 from convbench.reports.report import create_report
+from tests.helpers.report_tables import cells
 from tests.reports.paper_set import write_cell
-from tests.reports.test_report_tables import cells
 
 ARC = ("arc", "thinking", "reasoning", 3)
 

@@ -20,7 +20,7 @@ from convbench.options.shared import CallOptions, FailureLimit, RunSettings, Spe
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run
-from tests.rollout.cli import Done, convbench
+from tests.helpers.cli import Done, convbench
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.provider import Provider

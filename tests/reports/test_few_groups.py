@@ -9,8 +9,7 @@ import pytest
 from convbench import catalog
 from convbench.schema import ProtocolSpec
 from convbench.store import Run
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 
 TASK = """title: things
 source: {file: things.csv}

@@ -13,8 +13,8 @@ from convbench.reports.policies import Observation, read_policy
 from convbench.schema import Conversation, ProtocolSpec
 from convbench.store import Run, grades
 from convbench.views import sent_temperature
+from tests.helpers.parts import cache, make_run, write_parts
 from tests.hub.runs import conversation, example, write_run
-from tests.store.test_index import cache, make_run, write_parts
 
 __all__ = ["cache"]
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.rollout.cli import convbench
+from tests.helpers.cli import convbench
 
 
 def offered_options(error: str) -> list[str]:

@@ -11,8 +11,8 @@ from convbench.reports.published import colbench_table, self_edit_table
 from convbench.reports.report import create_report
 from convbench.reports.verification import seal_report
 from convbench.reports.writers import render_text
+from tests.helpers.report_tables import cells, right_on, table_of
 from tests.reports.synthetic import make, questions
-from tests.reports.test_report_tables import cells, right_on, table_of
 
 FORMS = ("markdown", "latex", "html")
 

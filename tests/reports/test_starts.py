@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,7 @@ from convbench.reports.starts import LOG, StartModel, short_model
 from convbench.reports.writers import render_text
 from convbench.schema import ModelConfig
 from convbench.store import Run
-from tests.reports.synthetic import make, questions
-
-
-def right(often: int) -> object:
-    return lambda q, k: "A" if int(q[1:]) % often else "B"
-
-
-def logged(folder: Path, model: str, began: str) -> Run:
-    """Return a run of this model's conversations, with SWiFt trained from another."""
-    run = make(folder / "run", questions(20), right(4), overall=lambda q, k: 5 + k, model=model)
-    swift = run.checkpoints_folder / "swift"
-    swift.mkdir(parents=True)
-    (swift / "recipe.yaml").write_text("name: swift\n")
-    (swift / "training.json").write_text(json.dumps({"recipe": "swift", "base": began}))
-    make(run.evals_folder / "swift", questions(20), right(3), overall=lambda q, k: 4 + k,
-         parent=run.manifest.id, model=f"local:{swift}", checkpoint=str(swift))  # fmt: skip
-    return run
+from tests.reports.synthetic import logged, make, questions, right
 
 
 def shown(run: Run) -> str:

@@ -18,7 +18,7 @@ from convbench.reports.experiment.statements import (
     statement_table,
 )
 from convbench.reports.published import PrintedNumber, paper_tables
-from tests.excerpts import SHARED
+from tests.helpers.excerpts import SHARED
 from tests.reports.paper_set import write_cell
 
 PRINTED = {

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.cli import convbench, finish, get, post, records, said, start, until
 from tests.support.exhaustive import exhaustive
-
-from .cli import convbench, finish, get, post, records, said, start, until
 
 WORKERS = 8
 

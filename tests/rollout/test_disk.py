@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .cli import convbench, records, said
+from tests.helpers.cli import convbench, records, said
 
 BUILD = ["build", "demo", "--model", "scripted:policy", "--quiet"]
 

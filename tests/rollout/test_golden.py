@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from convbench.schema import Message, text_of
-
-from .table import Reply, plain, played, protocol_of, shapes
+from tests.helpers.table import Reply, plain, played, protocol_of, shapes
 
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = os.environ.get("CONVBENCH_GOLDEN") == "write"

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 import convbench
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 
 WEIGHTS = Path(convbench.__file__).parent / "pocket" / "weights"
 BUILD = ("build", "pocket", "--tasks", "4", "--samples", "1", "--temperatures", "0.5",

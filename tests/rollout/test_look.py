@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .cli import convbench, get, post
+from tests.helpers.cli import convbench, get, post
 
 QUESTION = "Which sense organ tells how high or low a sound is?"
 

@@ -14,8 +14,7 @@ from convbench.learn.pairs import first_messages
 from convbench.prompts import refuse_absent_choices
 from convbench.schema import Choice, ProtocolSpec, TaskSpec
 from convbench.store import Run
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.hub.runs import example
 
 ROWS = "id,q\n" + "".join(f"{n},What is the use of thing {n}?\n" for n in range(6))

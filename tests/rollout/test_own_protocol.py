@@ -14,7 +14,7 @@ import pytest
 from convbench.rollout.tool_turn import sampling_with_tools
 from convbench.schema import Sampling
 from convbench.schema.protocol import Speaker
-from tests.rollout.cli import Done, convbench, records
+from tests.helpers.cli import Done, convbench, records
 
 PLUGIN = '''
 import asyncio

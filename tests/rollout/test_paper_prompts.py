@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench.schema import Choice, Mode, text_of
-
-from .table import QUESTION, TASK, played, protocol_of
+from tests.helpers.table import QUESTION, TASK, played, protocol_of
 
 HEADING = re.compile(r"^(#+ |\**(Turn \d|Intermediate Turn|System Prompt) ?-|For longer)")
 

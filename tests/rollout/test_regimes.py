@@ -24,9 +24,9 @@ from convbench.rollout.build import build_or_resume
 from convbench.schema import Conversation, ProtocolSpec, fingerprint
 from convbench.schema.run import in_regime
 from convbench.store import Run
+from tests.helpers.report_tables import cells, right_on, table_of
+from tests.helpers.table import played, protocol_of
 from tests.reports.synthetic import make, questions
-from tests.reports.test_report_tables import cells, right_on, table_of
-from tests.rollout.table import played, protocol_of
 from tests.support.provider import Plan, Provider
 
 SIZES = {

@@ -17,8 +17,7 @@ from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.rollout.calls import check_consent
 from convbench.shards.build import build_or_resume
 from convbench.store import Run
-
-from .cli import convbench, get, post, records, said
+from tests.helpers.cli import convbench, get, post, records, said
 
 QUIET = CallOptions(quiet=True)
 

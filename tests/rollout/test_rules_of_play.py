@@ -14,8 +14,7 @@ from convbench.options.shared import CallOptions, RunSettings
 from convbench.schema import ProtocolSpec, text_of
 from convbench.shards.build import build_or_resume
 from convbench.store import Run
-
-from .table import Reply, plain, played, protocol_of
+from tests.helpers.table import Reply, plain, played, protocol_of
 
 QUIET = CallOptions(quiet=True)
 

@@ -29,9 +29,9 @@ from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.tasks.draw import HELD_OUT_REASON, question_words
 from convbench.tasks.load import LoadResult, load_examples
-from tests.excerpts import Source
+from tests.helpers.cli import convbench
+from tests.helpers.excerpts import Source
 from tests.learn.seal import runs
-from tests.rollout.cli import convbench
 
 QUIET = CallOptions(quiet=True)
 

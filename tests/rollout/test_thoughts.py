@@ -14,7 +14,7 @@ from convbench.judges.adaptation.metrics import GRADES
 from convbench.judges.render import last_page
 from convbench.judges.unit_tests import answer_code
 from convbench.models import open_model
-from tests.rollout.table import played, protocol_of
+from tests.helpers.table import played, protocol_of
 from tests.support.chat.replies import Call
 from tests.support.provider import Provider
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from aiohttp import web
 
 from convbench.rollout.calls import max_conversations
+from tests.helpers.cli import convbench
 from tests.support.provider import Provider
-
-from .cli import convbench
 
 AT_ONCE, CALLS = 4, 18
 

@@ -9,9 +9,8 @@ import pytest
 from convbench import catalog, views
 from convbench.errors import SpecError
 from convbench.schema import Example, Mode, ProtocolSpec, TaskSpec, text_of
+from tests.helpers.table import QUESTION, TASK, Table, plain, played, protocol_of, shapes
 from tests.support.exhaustive import by_turns
-
-from .table import QUESTION, TASK, Table, plain, played, protocol_of, shapes
 
 SHAPES = list(shapes())
 

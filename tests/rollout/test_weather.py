@@ -11,9 +11,8 @@ from convbench.store import Run
 from convbench.viewer.library import index_runs
 from convbench.viewer.talk import SAME
 from convbench.viewer.talk import turn_calls as calls_of
-from tests.viewer.conftest import browser, viewing
-
-from .cli import convbench, get, post, records, said
+from tests.helpers.cli import convbench, get, post, records, said
+from tests.helpers.viewing import browser, viewing
 
 FAULTS = {
     "429": 0.04, "429_retry_after": 0.03, "500": 0.03, "reset": 0.03, "hang": 0.02,

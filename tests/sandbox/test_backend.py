@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from convbench import views
-from convbench.catalog import load_spec
 from convbench.errors import DataError, RunError
 from convbench.judges.dispatch import judge_conversation
 from convbench.judges.resolve import resolve_judge
@@ -21,50 +20,23 @@ from convbench.judges.unit_tests import _cached_task, _sandbox_limits, answer_co
 from convbench.judges.unit_tests import parse_tests as calls_of
 from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, tokenize
 from convbench.sandbox import Limits, agree, check_reference, run_calls
-from convbench.schema import Conversation, Example, ProtocolSpec, Turn, Verdict
+from convbench.schema import Conversation, Example
 from convbench.store import Run
-from tests.excerpts import Source
-from tests.rollout.cli import convbench
-from tests.sandbox.walls import stands
+from tests.helpers import plug_backend
+from tests.helpers.cli import convbench
+from tests.helpers.excerpts import Source
+from tests.helpers.sandbox import (
+    CALLS,
+    REFERENCE,
+    TASKS,
+    example,
+    judged,
+    needs_wall,
+    protocol,
+    talk,
+)
 
-TASKS = "facebook__collaborative_agent_bench/backend_tasks/test.parquet"
-PLUGIN = Path(__file__).with_name("plug_backend.py")
-
-
-def protocol() -> ProtocolSpec:
-    return load_spec(ProtocolSpec, "protocols", "collaboration")
-
-
-def example(**hidden: object) -> Example:
-    return Example(
-        example_id="e", task="t", split="train", group_id="e",
-        question="Write a function that adds. The signature is: def add(a, b)", hidden=hidden,
-    )  # fmt: skip
-
-
-def talk(*said: tuple[str, str]) -> Conversation:
-    turns = [Turn(speaker="human", step="problem", content="go", finish_reason="scripted")]
-    turns += [Turn(speaker=who, step="work", content=text) for who, text in said]
-    return Conversation(
-        key="e#0", conversation_id="c", example_id="e", turns=tuple(turns), stop="marker"
-    )
-
-
-needs_wall = pytest.mark.skipif(not stands(), reason="no sandbox stands on this machine")
-REFERENCE = "def add(a, b):\n    return a + b"
-CALLS = {f"test{i}": f"add({i}, {i / 2})" for i in range(10)}
-
-
-async def _judged(answer: str, **hidden: object) -> Verdict:
-    asked = {"reference": REFERENCE, "tests": json.dumps(CALLS), **hidden}
-    return await judge_conversation(
-        None, None, resolve_judge("unit-tests"), talk(("assistant", answer)), example(**asked),
-        protocol(),
-    )  # fmt: skip
-
-
-def judged(answer: str, **hidden: object) -> Verdict:
-    return asyncio.run(_judged(answer, **hidden))
+PLUGIN = Path(plug_backend.__file__)
 
 
 def _task() -> Any:

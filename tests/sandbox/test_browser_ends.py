@@ -23,12 +23,12 @@ from convbench.sandbox.browser import shoot
 from convbench.sandbox.chromium import LaunchMode, ways
 from convbench.sandbox.page import visible_text
 from convbench.sandbox.watch import END_S, UsageLimits, is_alive, iter_descendants
-from tests.engine.test_processes import until
-from tests.rollout.cli import ROOT
+from tests.helpers.cli import ROOT
+from tests.helpers.sandbox import renders
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
-from tests.sandbox.test_frontend import renders
 from tests.support.browsers import command_of, processes_left
 from tests.support.exhaustive import every_nth, first_of
+from tests.support.processes import until
 
 pytestmark = renders
 MOST = UsageLimits(1 << 30)

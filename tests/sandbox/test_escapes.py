@@ -23,9 +23,9 @@ from convbench.errors import MissingDependency, RunError
 from convbench.sandbox import CallOutcome, Limits, agree, run_calls, seccomp
 from convbench.sandbox import boundary as stand
 from convbench.util.guard import iter_descendants
-from tests.rollout.cli import ROOT
-from tests.sandbox.test_backend import judged, needs_wall
-from tests.sandbox.walls import WALLS, limits_of
+from tests.helpers.cli import ROOT
+from tests.helpers.sandbox import judged, needs_wall
+from tests.helpers.walls import WALLS, limits_of
 
 REFERENCE = CallOutcome("value", 42)
 
@@ -360,7 +360,7 @@ def test_a_kernel_without_landlock_gives_no_such_wall(monkeypatch: pytest.Monkey
 async def _score(answer: str) -> None:
     from convbench.judges.resolve import resolve_judge
     from convbench.judges.unit_tests import score
-    from tests.sandbox.test_backend import example, protocol, talk
+    from tests.helpers.sandbox import example, protocol, talk
 
     asked = example(reference=answer, tests='{"a": "f()"}')
     await score(

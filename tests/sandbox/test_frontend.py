@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import io
 import json
 import socket
@@ -14,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from convbench import views
-from convbench.errors import MissingDependency
 from convbench.judges.render import BLANK, black_page, page_similarity, random_pairs
 from convbench.sandbox import tailwind
-from convbench.sandbox.browser import Shot, chromium, shoot
 from convbench.sandbox.page import (
     first_html,
     html_of,
@@ -28,28 +24,13 @@ from convbench.sandbox.page import (
 )
 from convbench.schema import Example
 from convbench.store import Run
-from tests.excerpts import Source
-from tests.rollout.cli import convbench
+from tests.helpers import plug_frontend
+from tests.helpers.cli import convbench
+from tests.helpers.excerpts import Source
+from tests.helpers.sandbox import OTHER, renders, shot
 
 TASKS = "facebook__collaborative_agent_bench/frontend_tasks/test.parquet"
-PLUGIN = Path(__file__).with_name("plug_frontend.py")
-
-
-def _renders() -> bool:
-    needed = all(importlib.util.find_spec(name) for name in ("playwright", "PIL", "skimage"))
-    try:
-        return bool(needed and chromium())
-    except MissingDependency:
-        return False
-
-
-renders = pytest.mark.skipif(
-    not _renders(), reason="no Chromium, playwright, pillow or scikit-image"
-)
-
-
-def shot(html: str) -> Shot:
-    return asyncio.run(shoot(html))
+PLUGIN = Path(plug_frontend.__file__)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +106,6 @@ PICTURE = (
     'rel="stylesheet"><body class="bg-red-500"><h1 class="text-4xl">Big</h1>'
     '<img src="https://picsum.photos/id/1/300/200"></body></html>'
 )
-
-
-OTHER = "<html><body style='background:#123'><table><tr><td>1<td>2<tr><td>3</table></body></html>"
 
 
 @renders

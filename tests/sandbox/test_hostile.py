@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from convbench.sandbox import CallOutcome, Limits, agree, run_calls
-from tests.sandbox.walls import WALLS, limits_of
+from tests.helpers.walls import WALLS, limits_of
 
 
 @pytest.fixture(params=WALLS)

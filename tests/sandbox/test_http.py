@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 
 from convbench.store import Run
-from tests.rollout.cli import finish, start
-from tests.sandbox.test_backend import needs_wall
-from tests.sandbox.test_frontend import renders
+from tests.helpers.sandbox import HUMAN, command, needs_wall, renders
 from tests.support.chat.plan import Plan
 from tests.support.provider import Call, Provider
 
 SECRET = "sentinelsecret"
-HUMAN = "You play a person"
 PAGE = f"<html><body><h1>{SECRET}</h1><button>Go</button></body></html>"
 CODE = f"def scale(a):\n    '''{SECRET}'''\n    return [3 * x for x in a]"
 
@@ -50,13 +47,6 @@ def build(folder: Path, task: str, provider: Provider, *more: str) -> Run:
     )  # fmt: skip
     command(folder, "judge", "--run", "run")
     return Run.open(folder / "run")
-
-
-def command(folder: Path, *arguments: str) -> str:
-    """Run `convbench` to its end and return what it printed; browsers start slowly."""
-    done = finish(start(folder, *arguments), 200)
-    assert done.code == 0, done.out + done.err
-    return done.out
 
 
 def programmer(call: Call) -> str:

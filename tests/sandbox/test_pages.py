@@ -21,8 +21,8 @@ from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.chromium import DATA_BYTES
 from convbench.sandbox.page import visible_text
 from convbench.sandbox.watch import UsageLimits, iter_descendants, kill_processes, usage_of
-from tests.rollout.cli import ROOT
-from tests.sandbox.test_frontend import renders
+from tests.helpers.cli import ROOT
+from tests.helpers.sandbox import renders
 from tests.support.exhaustive import exhaustive, first_of, only
 
 pytestmark = renders

@@ -14,8 +14,8 @@ import pytest
 
 from convbench.sandbox import CallOutcome, Limits, agree, run_calls
 from convbench.sandbox.wall import SCRATCH_FILES
-from tests.rollout.cli import ROOT
-from tests.sandbox.walls import WALLS, limits_of
+from tests.helpers.cli import ROOT
+from tests.helpers.walls import WALLS, limits_of
 from tests.support.exhaustive import every_nth
 
 

@@ -12,8 +12,8 @@ import pytest
 from convbench.errors import DataError, MissingDependency
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import shoot
-from tests.rollout.cli import convbench, environment
-from tests.sandbox.test_frontend import OTHER, renders, shot
+from tests.helpers.cli import convbench, environment
+from tests.helpers.sandbox import OTHER, renders, shot
 
 
 def npm(folder: Path, sheet: bytes) -> None:

@@ -18,7 +18,7 @@ from convbench.engine.journal import Journal
 from convbench.store import Run, shards
 from convbench.store.process import has_ended
 from convbench.store.shard_attempts import WORKING, ShardWorker
-from tests.rollout.cli import Done, get, post, start
+from tests.helpers.cli import Done, get, post, start
 
 FAULTS = {"500": 0.08, "429": 0.06, "reset": 0.06}
 """20 % of the calls, of kinds that end well: each request is hit twice at most."""

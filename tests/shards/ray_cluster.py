@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.rollout.cli import ROOT
+from tests.helpers.cli import ROOT
 
 CLUSTER = """
 import sys, time, types

@@ -28,7 +28,7 @@ from convbench.store.shard_attempts import (
     shard_states,
 )
 from convbench.store.shards import ShardPlan, ShardTask, write_plan
-from tests.engine.talk import QUICK, run_talk
+from tests.helpers.talk import QUICK, run_talk
 from tests.support.provider import Provider
 
 COUNT = 3

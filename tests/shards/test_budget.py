@@ -10,7 +10,7 @@ import pytest
 from convbench.store import shards
 from convbench.store.shard_attempts import shard_states
 from convbench.store.shards import read_plan
-from tests.rollout.cli import convbench, get
+from tests.helpers.cli import convbench, get
 from tests.support.serve import spawn
 
 from .fire import booked, doubled, quiet, said

@@ -14,7 +14,7 @@ import pytest
 
 from convbench.store import shards
 from convbench.store.shard_attempts import shard_states
-from tests.rollout.cli import convbench, finish, get, start, until
+from tests.helpers.cli import convbench, finish, get, start, until
 from tests.support.processes import gone
 from tests.support.serve import spawn
 

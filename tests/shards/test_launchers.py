@@ -24,7 +24,7 @@ from convbench.shards.job import ShardJob
 from convbench.shards.launchers import LAUNCHERS, parse_target
 from convbench.shards.scripts import array_ranges
 from convbench.store.shard_attempts import shard_states
-from tests.rollout.cli import COMMAND, convbench, environment, finish, get, start, until
+from tests.helpers.cli import COMMAND, convbench, environment, finish, get, start, until
 from tests.support.app import app
 from tests.support.serve import spawn
 

@@ -38,7 +38,7 @@ from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.shards.runner import ShardRunner
 from convbench.store import Run
-from tests.rollout.cli import post
+from tests.helpers.cli import post
 from tests.support.serve import spawn
 
 from .fire import doubled, said, working

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from convbench.store.shard_attempts import shard_states
-from tests.rollout.cli import convbench, get, start
+from tests.helpers.cli import convbench, get, start
 from tests.support.serve import spawn
 
 from .fire import FAULTS, booked, doubled, quiet, said, working

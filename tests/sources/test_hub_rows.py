@@ -13,8 +13,8 @@ import pytest
 from convbench.errors import DataError, HubError
 from convbench.schema.task import Source
 from convbench.sources import load_rows
-from tests.excerpts import Source as Rows
-from tests.sources.worker import Client
+from tests.helpers.excerpts import Source as Rows
+from tests.helpers.hub_client import Client
 from tests.support.one_line import one_line
 
 ROWS = [{"id": f"q{n}", "choices": {"text": ["wood", "iron"], "label": ["A", "B"]},

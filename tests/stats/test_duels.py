@@ -19,7 +19,7 @@ from convbench.stats.duels import (
     summarise_wins,
 )
 from convbench.stats.means import inverse_logit
-from tests.excerpts import SHARED
+from tests.helpers.excerpts import SHARED
 from tests.stats.betting import BettingProcess, stopping_point
 from tests.stats.matches import duel_values, plays
 

@@ -17,8 +17,8 @@ from convbench.stats.ppi import (
     corrected_mean,
     weighted_mean,
 )
-from tests.excerpts import EXCERPTS, SHARED, named, rows, sources
-from tests.stats.simulate import labelled, talks
+from tests.helpers.excerpts import EXCERPTS, SHARED, named, rows, sources
+from tests.helpers.simulate import labelled, talks
 
 
 def test_without_groups_and_with_even_weights_it_is_the_published_estimator():

@@ -7,7 +7,7 @@ import random
 from convbench.reports.gold import gold_difference
 from convbench.reports.verdict import Evidence, Ruling, TruthMeasure, apply_decision_rule
 from convbench.stats.ppi import ScoredUnit
-from tests.stats.simulate import labelled, talks
+from tests.helpers.simulate import labelled, talks
 
 
 def said(

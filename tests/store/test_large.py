@@ -15,7 +15,7 @@ from convbench.rollout.importing import import_run
 from convbench.shards.judge import judge_run
 from convbench.store import Run, parts
 from convbench.store.query import run_query
-from tests.bench.logs import write_logs
+from tests.helpers.logs import write_logs
 
 COUNT = 1_600
 

@@ -35,7 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     cast = {
-        "assistant": ModelConfig(model="rule:tests.commands.files:says"),
+        "assistant": ModelConfig(model="rule:tests.helpers.files:says"),
         "teacher": ModelConfig(model="script"),
     }
     return write_run(tmp_path / "run", cast=cast)

@@ -19,7 +19,7 @@ from convbench.formats.check import check_run
 from convbench.schema.run import FORMAT, RunManifest
 from convbench.store import Run
 from convbench.store.run_format import UPGRADES, parse_manifest
-from tests.rollout.cli import Done, convbench
+from tests.helpers.cli import Done, convbench
 
 OLD = Path(__file__).parent / "format_0" / "run"
 RUN = Path("runs/one")

@@ -18,8 +18,8 @@ from convbench.store import Run, index, sidecars
 from convbench.store.index import ConversationRow
 from convbench.store.jsonl import Appender
 from convbench.util.cache import cache_folder
+from tests.helpers.parts import cache, make_run, rows_of_conversations
 from tests.hub.runs import conversation
-from tests.store.test_index import cache, make_run, rows_of_conversations
 
 __all__ = ["cache"]
 

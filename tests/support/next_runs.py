@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.typed import Said, type_here
-from tests.rollout.cli import Done, convbench, finish, start, until
+from tests.helpers.cli import Done, convbench, finish, start, until
+from tests.helpers.typed import Said, type_here
 
 SENDS = ("publish",)
 """Commands that would send something to a place that is not here."""

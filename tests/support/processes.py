@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 
 def gone(pid: int, seconds: float = 60.0) -> bool:
@@ -15,3 +16,15 @@ def gone(pid: int, seconds: float = 60.0) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+PATIENCE_S = 150.0
+"""Longest wait for what must come about."""
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Wait for something; bounded."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)

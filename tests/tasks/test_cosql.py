@@ -29,7 +29,7 @@ from convbench.tasks.cosql.query_templates import QueryTemplate
 from convbench.tasks.cosql.question_rows import standalone_questions, takes_wrong_end
 from convbench.tasks.cosql.surface_features import count_shared as words_shared
 from convbench.tasks.cosql.surface_features import surface_features
-from tests.excerpts import Source
+from tests.helpers.excerpts import Source
 from tests.tasks.leaks import (
     ALL,
     Features,

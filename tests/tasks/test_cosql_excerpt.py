@@ -14,7 +14,7 @@ from convbench import catalog
 from convbench.schema import TaskSpec
 from convbench.tasks.cosql import questions
 from convbench.tasks.load import LoadResult, load_examples
-from tests.excerpts import EXCERPTS, rows, written
+from tests.helpers.excerpts import EXCERPTS, rows, written
 
 ROWS = list(rows(EXCERPTS / "hub/cosql/cosql/validation.jsonl"))
 

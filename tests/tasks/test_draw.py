@@ -17,8 +17,7 @@ from convbench.store.numbered import NameNumbers
 from convbench.tasks.draw import PART, SPLIT_NAMES, SPLITS, rank_key, seeded_order, split_sizes
 from convbench.tasks.draw import question_words as words_of
 from convbench.tasks.mapping import TaskQuestion, make_question
-
-from .test_questions import arc, draw, task
+from tests.helpers.questions import arc, draw, task
 
 
 def asked(count: int, per_group: int = 1) -> list[TaskQuestion]:

@@ -14,7 +14,7 @@ import pytest
 from convbench.tasks import distractors, draw
 from convbench.tasks.cosql import questions
 from convbench.tasks.question_cache import MOST_FILES, cached_questions
-from tests.excerpts import EXCERPTS, rows
+from tests.helpers.excerpts import EXCERPTS, rows
 
 ROWS: list[dict[str, Any]] = [{"question": f"q{n}", "turn": n} for n in range(4)]
 MADE = [{"id": "a", "choices": ["x", "y"], "answer": 1}, {"reject": "too short"}]

@@ -10,7 +10,7 @@ import pytest
 from convbench.errors import DataError
 from convbench.tasks.mathdial import questions
 from convbench.tasks.mathdial.slips import format_of, last_line, read_number
-from tests.excerpts import Source
+from tests.helpers.excerpts import Source
 from tests.tasks.leaks import ALL, MODELS, attempted, digits, numeric, shown_wrong, surface, told
 
 GUESS = 1 / 3

@@ -9,7 +9,7 @@ import pytest
 
 from convbench.tasks.mathdial import questions
 from convbench.tasks.mathdial.slips import last_line, read_number
-from tests.excerpts import EXCERPTS, rows
+from tests.helpers.excerpts import EXCERPTS, rows
 
 ROWS = list(rows(EXCERPTS / "hub/eth-nlped__mathdial/default/test.jsonl"))
 

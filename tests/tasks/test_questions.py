@@ -10,43 +10,16 @@ from typing import Any
 
 import pytest
 
-from convbench import catalog, prompts
+from convbench import prompts
 from convbench.errors import DataError
-from convbench.schema import Example, TaskSpec
-from convbench.tasks.draw import SPLITS, DrawnExamples, QuestionPool, choose_questions, example_of
+from convbench.schema import Example
+from convbench.tasks.draw import DrawnExamples
 from convbench.tasks.load import load_examples
-from convbench.tasks.mapping import TaskQuestion, make_question
-from tests.excerpts import Source
-from tests.rollout.table import played, protocol_of
+from convbench.tasks.mapping import make_question
+from tests.helpers.excerpts import Source
+from tests.helpers.questions import arc, draw, task
+from tests.helpers.table import played, protocol_of
 from tests.support.memory import held_below
-
-
-def task(name: str, **sets: Any) -> TaskSpec:
-    """Return a shipped task with some values replaced."""
-    return catalog.load_spec(
-        TaskSpec, "tasks", name, sets={k.replace("__", "."): v for k, v in sets.items()}
-    )
-
-
-def arc(labels: str, gold: str, **more: Any) -> dict[str, Any]:
-    """A row of our own in ARC's schema."""
-    choices = {"text": [f"option {x}" for x in labels], "label": list(labels)}
-    return {"id": "ours", "question": "Which?", "choices": choices, "answerKey": gold, **more}
-
-
-def draw(
-    task: TaskSpec,
-    questions: Sequence[TaskQuestion],
-    seed: int,
-    rejected: Counter[str] | None = None,
-) -> list[Example]:
-    """Return the drawn examples, as `load_examples` makes them of what was chosen."""
-    found = QuestionPool()
-    assert [found.add(item) for item in questions] == list(range(len(questions)))
-    counted = Counter() if rejected is None else rejected
-    chosen, splits = choose_questions(task, found, seed, counted)
-    return [example_of(task, questions[n], SPLITS[s]) for n, s in zip(chosen, splits, strict=True)]
-
 
 # -- labels and letters
 

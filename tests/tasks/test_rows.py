@@ -20,20 +20,12 @@ from convbench.schema import TaskSpec
 from convbench.schema.task import Source
 from convbench.sources import load_rows
 from convbench.tasks.load import load_examples
-from tests.sources.worker import Client
+from tests.helpers.hub_client import Client
+from tests.helpers.question_files import TASK, task
 from tests.support.exhaustive import by_turns, every_nth
 
-TASK = {"name": "x", "title": "x", "answer": {"kind": "text"},
-        "rows": {"key": "k", "question": "question"}}  # fmt: skip
 MANY = 8000
 """Times that a text of 1 MB is said."""
-
-
-def task(file: Path, count: int | str = 3, **rows: Any) -> TaskSpec:
-    return TaskSpec.model_validate(
-        {**TASK, "source": {"file": str(file)}, "sample": {"count": count},
-         "rows": {**TASK["rows"], **rows}}  # type: ignore[dict-item]
-    )  # fmt: skip
 
 
 def repeated(text: str, count: int) -> Any:
@@ -153,8 +145,8 @@ import sys
 from pathlib import Path
 from convbench.errors import ConvbenchError
 from convbench.tasks.load import load_examples
-from tests.sources.worker import Client
-from tests.tasks.test_rows import task
+from tests.helpers.hub_client import Client
+from tests.helpers.question_files import task
 count = sys.argv[2] if sys.argv[2] == "all" else int(sys.argv[2])
 try:
     found = load_examples(task(Path(sys.argv[1]), count), 0)

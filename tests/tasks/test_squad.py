@@ -6,7 +6,7 @@ from convbench import catalog
 from convbench.schema import TaskSpec
 from convbench.tasks.load import load_examples
 from convbench.tasks.squad import passages
-from tests.excerpts import Source
+from tests.helpers.excerpts import Source
 
 ROWS = [
     {"title": "A_B", "context": "One. ", "question": "q1", "answers": {"text": ["x", "x", "y"]}},

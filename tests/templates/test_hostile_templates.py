@@ -19,10 +19,10 @@ from convbench.judges.ask import judge_fields
 from convbench.schema import Choice, Example, JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.tasks.load import load_examples
 from convbench.views import transcript
-from tests.rollout.cli import convbench
-from tests.rollout.conftest import provider, served
-from tests.rollout.table import PROTOCOLS, QUESTION, played, protocol_of
-from tests.sources.worker import Client
+from tests.helpers.cli import convbench
+from tests.helpers.hub_client import Client
+from tests.helpers.served import provider, served
+from tests.helpers.table import PROTOCOLS, QUESTION, played, protocol_of
 from tests.support.exhaustive import by_turns, first_of
 from tests.support.one_line import one_line
 

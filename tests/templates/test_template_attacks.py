@@ -12,9 +12,9 @@ import pytest
 
 from convbench import prompts, templates
 from convbench.errors import SpecError
+from tests.helpers.template_attacks import REFUSED, RETURNED, SHARE, fields
 from tests.support.exhaustive import every_nth
 from tests.support.one_line import one_line
-from tests.templates.template_attacks import REFUSED, RETURNED, SHARE, fields
 
 SECONDS = 4.0
 """Processor time that any one template may take; the longest takes about a quarter."""

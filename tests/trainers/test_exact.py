@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from convbench.learn.job import Job
-from convbench.learn.rows import TrainingRow, training_rows
+from convbench.learn.rows import TrainingRow
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
+from tests.helpers.exact import Gradients, apart, rows_of
 from tests.learn import tiny
 from tests.support.later import later
 
 torch = later("torch")
 transformers = later("transformers")
 weighted_sft = later("convbench.learn.weighted_sft")
-recording = later("tests.trainers.gradients")
-
-Gradients = dict[str, Any]
+recording = later("tests.helpers.gradients")
 
 
 Make = Callable[..., tuple[Job, Weighted]]
@@ -35,11 +34,6 @@ def make(tmp_path: Path, run: Run, model: Path) -> Make:
         return tiny.prepared(tmp_path, recipe, run, model, **{**one_step, **sets})
 
     return prepare
-
-
-def rows_of(job: Job, weighted: Weighted) -> tuple[TrainingRow, ...]:
-    """The rows the trainer gets."""
-    return training_rows(weighted, job.chat).rows
 
 
 def by_hand(
@@ -58,15 +52,6 @@ def by_hand(
         tokens += int(on.sum())
     (total / tokens).backward()
     return {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
-
-
-def apart(found: Gradients, wanted: Gradients) -> float:
-    """Largest difference of any parameter's gradient, over that parameter's largest entry."""
-    assert found.keys() == wanted.keys()
-    return max(
-        ((found[name] - wanted[name]).abs().max() / wanted[name].abs().max()).item()
-        for name in wanted
-    )
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,13 @@ from convbench.learn.job import Job
 from convbench.learn.launch import MASTER, RANK, NodeGroup, on_machines
 from convbench.models.vllm import free_port
 from convbench.store.run import Run
+from tests.helpers.exact import ROOT, WORKER, apart, file_of
 from tests.learn import tiny
 from tests.support.later import later
 from tests.support.processes import gone
-from tests.trainers.test_exact import apart
-from tests.trainers.test_processes import ROOT, WORKER, file_of
 
 torch = later("torch")
-recording = later("tests.trainers.gradients")
+recording = later("tests.helpers.gradients")
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 

@@ -19,9 +19,9 @@ from convbench.learn.rows import TrainingRow, pair_rows, training_rows
 from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Loss
 from convbench.store.run import Run
+from tests.helpers.exact import apart
 from tests.learn import tiny
 from tests.support.later import later
-from tests.trainers.test_exact import apart
 
 torch = later("torch")
 transformers = later("transformers")
@@ -31,7 +31,7 @@ unpaired = later("convbench.learn.kto")
 head = later("convbench.learn.kernels")
 reference = later("convbench.learn.losses.reference")
 weighted_sft = later("convbench.learn.weighted_sft")
-recording = later("tests.trainers.gradients")
+recording = later("tests.helpers.gradients")
 
 Gradients = dict[str, Any]
 Make = Callable[..., tuple[Job, Weighted]]

@@ -13,15 +13,15 @@ from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
+from tests.helpers.exact import apart
 from tests.learn import tiny
 from tests.support.later import later
 from tests.support.one_line import one_line
-from tests.trainers.test_exact import apart
 
 torch = later("torch")
 transformers = later("transformers")
 packing = later("convbench.learn.kernels")
-recording = later("tests.trainers.gradients")
+recording = later("tests.helpers.gradients")
 
 BY_ROW = "convbench-by-row"
 Make = Callable[..., tuple[Job, Weighted]]

@@ -19,16 +19,14 @@ from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec
 from convbench.store.run import Run
+from tests.helpers.exact import WORKER, apart, file_of
 from tests.learn import tiny
 from tests.support.exhaustive import first_of
 from tests.support.later import later
-from tests.trainers.test_exact import apart
 
 torch = later("torch")
-recording = later("tests.trainers.gradients")
+recording = later("tests.helpers.gradients")
 
-WORKER = Path(__file__).with_name("gradients.py")
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(1500)
 """The first ZeRO launch of a machine compiles a part of DeepSpeed, minutes on a slow one."""
 
@@ -39,12 +37,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("data")
     model = tiny.save_model(folder / "model")
     return tiny.judged_run(folder / "run", f"local:{model}")
-
-
-def file_of(folder: Path, run: Run, **sets: Any) -> Path:
-    """Write the resolved recipe."""
-    model = Path(run.manifest.cast["student"].model.removeprefix("local:"))
-    return tiny.resolved(folder, "swift", run, model, **sets)
 
 
 @pytest.fixture(scope="module")

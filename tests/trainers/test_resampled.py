@@ -26,8 +26,8 @@ from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store.run import Run
 from convbench.views import messages_before, policy_turns
+from tests.helpers.cli import finish, get, post, records, start, until
 from tests.learn import tiny
-from tests.rollout.cli import finish, get, post, records, start, until
 from tests.support.serve import spawn
 
 QUIET = CallOptions(quiet=True)

@@ -12,11 +12,11 @@ from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.schema.recipe import LaunchSpec
 from convbench.store.run import Run
+from tests.helpers.exact import apart
 from tests.learn import tiny
 from tests.support.later import later
-from tests.trainers.test_exact import apart
 
-recording = later("tests.trainers.gradients")
+recording = later("tests.helpers.gradients")
 torch = later("torch")
 transformers = later("transformers")
 
@@ -59,7 +59,9 @@ def test_what_is_computed_before_the_training_is_that_of_one_process(
     alone = recording.record(job, launch.load_trainer(launch.locate_trainer("swift")).data(job))
     env = launch.worker_environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
     fit = Job.from_file(file).recipe.fit
-    command = launch.launch_command(spec, WORKER.with_name("gradients.py"), file, fit, 0)
+    command = launch.launch_command(
+        spec, WORKER.parents[1] / "helpers" / "gradients.py", file, fit, 0
+    )
     launch.run_command(command, env, file.with_name("log"), fit)
     found = torch.load(file.with_name(recording.GRADIENTS))
     assert (found["processes"], found["deepspeed"]) == (2, launched == "zero3")

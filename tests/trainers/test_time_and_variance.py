@@ -11,9 +11,9 @@ import pytest
 from convbench.learn import launch
 from convbench.learn.weights import paper_weights
 from convbench.store.run import Run
+from tests.helpers.exact import rows_of
 from tests.learn import tiny
 from tests.support.later import later
-from tests.trainers.test_exact import rows_of
 
 torch = later("torch")
 transformers = later("transformers")

@@ -16,11 +16,11 @@ from convbench.learn.select import select
 from convbench.learn.steps import StepCount
 from convbench.schema.recipe import Data, Recipe
 from convbench.store.run import Run
+from tests.helpers.exact import apart
 from tests.learn import tiny
 from tests.support.later import later
-from tests.trainers.test_exact import apart
 
-recording = later("tests.trainers.gradients")
+recording = later("tests.helpers.gradients")
 
 
 @pytest.mark.parametrize("recipe", ["swift", "refit"])

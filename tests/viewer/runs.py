@@ -199,3 +199,19 @@ def many(path: Path, count: int) -> Run:
             said |= {"conversation_id": name, "reward": k % 101 / 100}
             verdicts.write(orjson.dumps(said) + b"\n")
     return run
+
+
+QUESTIONS = [question(n) for n in range(6)]
+
+
+def said(run: Run, number: int, words: str | None, **more: Any) -> None:
+    """Append a conversation."""
+    with Appender(run.conversations_file) as file:
+        file.write(talk(run, QUESTIONS[number], 0, words, **more).model_dump_json().encode())
+
+
+def judged(run: Run, number: int, judge: str, score: float) -> None:
+    """Append a verdict."""
+    owner = talk(run, QUESTIONS[number], 0, RIGHT)
+    with Appender(run.verdicts_file) as file:
+        file.write(verdict(owner, judge, "of-rules", score).model_dump_json().encode())

@@ -9,8 +9,8 @@ import pytest
 
 from convbench.schema import Verdict
 from convbench.store import Run
+from tests.helpers.viewing import Looked, viewing
 from tests.judges.few_shot import runs
-from tests.viewer.conftest import Looked, viewing
 
 
 def told(run: Run, example: str, attempts: Any) -> None:

@@ -12,7 +12,7 @@ from convbench.store.jsonl import Appender
 from convbench.store.notes import write_label
 from convbench.viewer import GrowingIndex, Library
 from convbench.viewer.library import library_or_index, open_members
-from tests.viewer.conftest import Looked, viewing
+from tests.helpers.viewing import Looked, viewing
 from tests.viewer.runs import RIGHT, WRONG, make, question, talk
 
 ODD = "a,b +ü'<i>%2c"

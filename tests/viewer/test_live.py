@@ -10,16 +10,13 @@ import pytest
 from multidict import MultiDict
 
 from convbench.store import Run
-from convbench.store.jsonl import Appender
 from convbench.store.parts import Compressor
 from convbench.viewer.figures import base_comparisons, overview_figures
 from convbench.viewer.filters import list_page
 from convbench.viewer.follow import GrowingIndex, run_status
 from convbench.viewer.index import build_index
-from tests.viewer.conftest import Looked, viewing
-from tests.viewer.runs import RIGHT, WRONG, make, question, talk, verdict
-
-QUESTIONS = [question(n) for n in range(6)]
+from tests.helpers.viewing import Looked, viewing
+from tests.viewer.runs import QUESTIONS, RIGHT, WRONG, judged, make, said
 
 
 @pytest.fixture
@@ -34,19 +31,6 @@ def growing(run: Run, monkeypatch: pytest.MonkeyPatch) -> GrowingIndex:
     """Its index, which takes in what is new whenever it is asked."""
     monkeypatch.setattr("convbench.viewer.follow.EASE", 0.0)
     return GrowingIndex(lambda: [run, *run.child_runs()])
-
-
-def said(run: Run, number: int, words: str | None, **more: Any) -> None:
-    """Append a conversation."""
-    with Appender(run.conversations_file) as file:
-        file.write(talk(run, QUESTIONS[number], 0, words, **more).model_dump_json().encode())
-
-
-def judged(run: Run, number: int, judge: str, score: float) -> None:
-    """Append a verdict."""
-    owner = talk(run, QUESTIONS[number], 0, RIGHT)
-    with Appender(run.verdicts_file) as file:
-        file.write(verdict(owner, judge, "of-rules", score).model_dump_json().encode())
 
 
 def rows(growing: GrowingIndex) -> dict[str, tuple[str, Any]]:

@@ -12,7 +12,7 @@ from convbench.viewer import write_site
 from convbench.viewer.library import index_runs
 from convbench.viewer.markup import TAGS, markdown_tree
 from convbench.viewer.server import ASSETS
-from tests.viewer.conftest import Looked, running, viewing
+from tests.helpers.viewing import Looked, running, viewing
 from tests.viewer.runs import make, question
 
 ATTACKS = [

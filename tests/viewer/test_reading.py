@@ -10,7 +10,7 @@ import pytest
 from convbench.engine.wire_file import LONGEST, WireFile, read_records
 from convbench.models.wire_tap import WireTap
 from convbench.views import messages_before
-from tests.viewer.conftest import Looked, viewing
+from tests.helpers.viewing import Looked, viewing
 from tests.viewer.runs import make, question, world
 
 SAID = (

@@ -24,10 +24,10 @@ from convbench.store.query import run_query
 from convbench.viewer import filters, index, write_site
 from convbench.viewer.index import ViewIndex
 from convbench.viewer.library import index_runs
+from tests.helpers.cli import COMMAND, environment, finish, start
+from tests.helpers.viewing import Viewer
 from tests.hub.runs import write_run
-from tests.rollout.cli import COMMAND, environment, finish, start
 from tests.support.exhaustive import only
-from tests.viewer.conftest import Viewer, viewer  # noqa: F401 - a fixture
 from tests.viewer.runs import world
 
 PNG = base64.b64decode(
@@ -110,7 +110,7 @@ def test_a_linked_folder_is_not_copied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*ACTIVE, "linked.png"])
 def test_the_live_viewer_serves_no_active_media(
-    name: str, viewer: Viewer, folder: Path  # noqa: F811
+    name: str, viewer: Viewer, folder: Path
 ) -> None:  # fmt: skip
     """The same, by its address."""
     from urllib.parse import quote
@@ -123,7 +123,7 @@ def test_the_live_viewer_serves_no_active_media(
     ("d.webp", "image/webp"), ("e.jpeg", "image/png"),
 ])  # fmt: skip
 def test_the_live_viewer_names_the_kind_by_content(
-    name: str, kind: str, viewer: Viewer, folder: Path  # noqa: F811
+    name: str, kind: str, viewer: Viewer, folder: Path
 ) -> None:  # fmt: skip
     """And no browser guesses another."""
     response, _ = viewer.ask(f"/media/0/{name}")

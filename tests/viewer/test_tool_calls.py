@@ -15,8 +15,7 @@ from convbench.viewer.filters import list_page
 from convbench.viewer.index import ViewIndex
 from convbench.viewer.library import index_runs
 from convbench.viewer.talk import chat_messages, turn_prompts
-from tests.commands.conftest import typist as typist
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.viewer.runs import RIGHT, make, question
 
 ROUND = ToolRound(

@@ -16,7 +16,7 @@ from convbench.viewer.figures import base_comparisons
 from convbench.viewer.filters import facet_counts, list_page
 from convbench.viewer.index import ViewIndex
 from convbench.viewer.library import index_runs
-from tests.viewer.conftest import Looked, viewing
+from tests.helpers.viewing import Looked, viewing
 from tests.viewer.runs import MUTE, RIGHT, WRONG, make, question
 
 BASE = [RIGHT, WRONG, MUTE, RIGHT, None, WRONG, RIGHT, RIGHT]

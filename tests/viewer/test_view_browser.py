@@ -13,8 +13,8 @@ from aiohttp import web
 from convbench.rollout.importing import import_run
 from convbench.viewer import write_site
 from convbench.viewer.library import index_runs
+from tests.helpers.viewing import Looked, Viewer, running, viewing
 from tests.support.exhaustive import first_of
-from tests.viewer.conftest import Looked, Viewer, running, viewing
 from tests.viewer.runs import EVIL, HOSTILE, hostile, make, many, question, world
 
 RIGHT_ONE = "q3s0"

@@ -20,7 +20,7 @@ from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.viewer.labels import labels_file
 from convbench.viewer.server import open_socket
-from tests.viewer.conftest import TOKEN, Viewer, viewing
+from tests.helpers.viewing import TOKEN, Viewer, viewing
 from tests.viewer.runs import world
 
 INSIDE = ("/", "/assets/main.js", "/api/overview", "/api/list", "/reports/0/x.svg")

@@ -13,7 +13,7 @@ from convbench.errors import RunError
 from convbench.viewer import ViewIndex, site, write_site
 from convbench.viewer import library as opening
 from convbench.viewer.library import index_runs
-from tests.commands.typed import Typist
+from tests.helpers.typed import Typist
 from tests.viewer.runs import world
 
 

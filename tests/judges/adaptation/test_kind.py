@@ -27,6 +27,7 @@ from convbench.judges.units import JudgeSummary
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
+from tests.helpers.self_edits import good
 from tests.learn.seal import runs
 from tests.support.later import later
 
@@ -40,16 +41,6 @@ INNER = InnerSettings(max_tokens=16)
 def judged(run: Run, judge: Judge) -> JudgeSummary:
     with run.lock():
         return asyncio.run(score_pending(run, judge, QUIET))
-
-
-def good(run_example: object) -> str:
-    """A faithful edit of a passage of the pocket world, from its hidden questions."""
-    asked = run_example.hidden["questions"]  # type: ignore[attr-defined]
-    lines = []
-    for item in asked:
-        *_, prop, _, name = item["question"].rstrip("?").split()
-        lines.append(f"- {name} has {prop} {item['answer']}.")
-    return "\n".join(lines)
 
 
 @pytest.fixture(scope="module")

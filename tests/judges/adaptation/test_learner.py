@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,28 +12,12 @@ from convbench.judges.adaptation import cache
 from convbench.judges.adaptation.closed_book import question_pairs
 from convbench.judges.adaptation.learner import AdaptationOutcome, Learner, Question
 from convbench.judges.adaptation.passages import Lesson, learn_in_sequence
-from convbench.judges.adaptation.settings import InnerSettings, edit_parts, training_texts
+from convbench.judges.adaptation.settings import edit_parts, training_texts
 from convbench.models.weights_path import resolve_path
+from tests.helpers.self_edits import INNER, KOSAN, TENOS, A, B, asked, weights
 from tests.support.later import later
 
 torch = later("torch")
-
-ALL = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-INNER = InnerSettings(
-    r=4, alpha=8, epochs=6, batch_size=4, learning_rate=1e-2, seeds=2, max_tokens=16,
-    target_modules=ALL,
-)  # fmt: skip
-
-
-def asked(name: str, prop: str, gold: str) -> Question:
-    content = f"Topic: Lebum\nWhat is the {prop} of {name}?"
-    return Question(({"role": "user", "content": content},), (gold,))
-
-
-KOSAN = (asked("kosan", "home", "field"),)
-TENOS = (asked("tenos", "home", "barn"), asked("tenos", "color", "gold"))
-A = ["Lebum\n- kosan has home field.", "Lebum\n- The home of kosan is field."]
-B = ["Lebum\n- tenos has home barn.", "Lebum\n- tenos has color gold."]
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +27,6 @@ def learner() -> Learner:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("convbench.models.weights.SMALL", 0)
         return Learner.load(resolve_path("pocket"), "cpu")
-
-
-def weights(learner: Learner) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in learner.model.state_dict().items():
-        digest.update(name.encode() + tensor.numpy().tobytes())
-    return digest.hexdigest()
 
 
 def same(one: AdaptationOutcome, two: AdaptationOutcome) -> bool:

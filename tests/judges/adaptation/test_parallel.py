@@ -20,7 +20,7 @@ from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
 from convbench.store.jsonl import read_records
-from tests.judges.adaptation.test_kind import good
+from tests.helpers.self_edits import good
 from tests.learn.seal import runs
 from tests.support.later import later
 

@@ -12,7 +12,7 @@ from convbench.judges.adaptation.accuracies import count_ties, tie_warning
 from convbench.judges.adaptation.learner import Question, rule_grade
 from convbench.judges.adaptation.metrics import normal_words, recall_grade
 from convbench.judges.adaptation.settings import InnerSettings
-from tests.excerpts import Source
+from tests.helpers.excerpts import Source
 
 
 @pytest.mark.parametrize(

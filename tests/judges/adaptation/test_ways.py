@@ -24,8 +24,7 @@ from convbench.judges.run import score_pending
 from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions
 from convbench.store import Run
-from tests.judges.adaptation.test_kind import good
-from tests.judges.adaptation.test_learner import INNER, KOSAN, TENOS, A, B, weights
+from tests.helpers.self_edits import INNER, KOSAN, TENOS, A, B, good, weights
 from tests.learn.seal import runs
 from tests.support.later import later
 

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from convbench.tasks.arc_agi.edit import SelfEdit
-from tests.commands.typed import type_here
+from tests.helpers.typed import type_here
 from tests.judges.few_shot import runs
 
 JUDGE = """title: slow

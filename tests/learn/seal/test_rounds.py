@@ -33,7 +33,7 @@ from convbench.reports.adaptation import as_markdown, write_forgetting
 from convbench.reports.report import create_report
 from convbench.reports.tables.many_passages import forgetting_table
 from convbench.store import Run
-from tests.judges.adaptation.test_kind import good
+from tests.helpers.self_edits import good
 from tests.learn.seal import runs
 from tests.support.later import later
 

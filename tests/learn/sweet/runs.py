@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from convbench.catalog import load_spec
 from convbench.learn.log import LoggedConversation
+from convbench.options.train import TrainOptions
 from convbench.schema import (
     Conversation,
     Example,
@@ -92,3 +94,14 @@ def judged_run(
     run.conversations_file.write_text("".join(x.model_dump_json() + "\n" for x in lines))
     run.verdicts_file.write_text("".join(x.model_dump_json() + "\n" for x in verdicts))
     return run
+
+
+@dataclass
+class Trained:
+    """Both stages of one training, with the trainers that did them."""
+
+    base: Path
+    folder: Path
+    options: TrainOptions
+    critic: Any
+    policy: Any

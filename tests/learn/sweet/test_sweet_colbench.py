@@ -20,9 +20,8 @@ from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.store import Run
 from convbench.store.jsonl import read_records
-from tests.excerpts import Source, named, sources
-from tests.sandbox.test_backend import TASKS, needs_wall
-from tests.sandbox.test_http import HUMAN, command
+from tests.helpers.excerpts import Source, named, sources
+from tests.helpers.sandbox import HUMAN, TASKS, command, needs_wall
 from tests.support.provider import Call, Provider
 
 SETS = (

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from convbench.learn.select import select
 from convbench.learn.sweet.pairs import CriticRow, SweetArgs, trajectory_pairs
 from convbench.learn.train import train_recipe
 from convbench.models.weights_path import weights_fingerprint
-from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.train import TrainOptions
+from convbench.options.shared import SpecOptions
 from convbench.schema.recipe import Lora
+from tests.learn.sweet.runs import Trained
 from tests.learn.tiny import save_model, tokenizer
 from tests.support.later import later
 
-from .runs import SENTINEL, judged_run
+from .runs import SENTINEL
 
 torch = later("torch")
 sweet_critic = later("convbench.learn.sweet.critic")
@@ -153,55 +153,6 @@ def test_at_the_start_the_advantage_is_0_and_the_loss_log_2(tmp_path: Path) -> N
         model, sweet_critic.pad_trajectories([[SHORT]], 0), mean=True
     )
     assert alone.item() == pytest.approx(now[0].item(), abs=1e-9), "padding changes nothing"
-
-
-SETS = (
-    "args.candidates=4", "args.nll=0", "args.share=1", "args.held_out=0", "args.conversations=1",
-    "fit.precision=fp64", "fit.epochs=1", "fit.batch_size=4", "fit.accumulation=1",
-    "fit.log_every=1", 'args.critic={"epochs": 2, "learning_rate": 1.0e-3}',
-    "fit.learning_rate=1e-3", "fit.save=end", "fit.gradient_checkpointing=false",
-)  # fmt: skip
-
-
-@dataclass
-class Trained:
-    """Both stages of one training, with the trainers that did them."""
-
-    base: Path
-    folder: Path
-    options: TrainOptions
-    critic: Any
-    policy: Any
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    from convbench.learn import fitting
-
-    tmp_path = tmp_path_factory.mktemp("sweet")
-    base = save_model(tmp_path / "base")
-    told = [
-        (f"q{i}", [f"which {w}?", "I WANT TO ANSWER: x"], reward)
-        for i in range(4)
-        for w, reward in (("colour", 1.0), ("mood", 0.0))
-    ]
-    run = judged_run(tmp_path / "run", told, f"local:{base}")
-    options = TrainOptions(
-        recipe="sweet", run=run.path, specs=SpecOptions(sets=SETS), in_process=True,
-        calls=CallOptions(quiet=True),
-    )  # fmt: skip
-    seen: list[Any] = []
-    fit = fitting.run_training
-
-    def seen_train(trainer: Any, job: Job, steps: Any) -> None:
-        seen.append(trainer)
-        fit(trainer, job, steps)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "run_training", seen_train)
-        done = train_recipe(options)
-    assert done.path == run.checkpoints_folder / "sweet"
-    return Trained(base, run.checkpoints_folder / "sweet", options, *seen)
 
 
 def log_probs(model: Any, ids: Sequence[int]) -> torch.Tensor:
@@ -348,5 +299,7 @@ def test_stages_that_are_done_are_not_done_again_nor_with_another_base(trained: 
     with pytest.raises(TrainError, match=r"trained from weights \w+, but .* now holds \w+"):
         train_recipe(trained.options)
     assert not done.exists()
-    other = replace(trained.options, specs=SpecOptions(sets=(*SETS, "args.beta=0.2")))
+    other = replace(
+        trained.options, specs=SpecOptions(sets=(*trained.options.specs.sets, "args.beta=0.2"))
+    )
     assert train_recipe(other).path == trained.folder.with_name("sweet-2")

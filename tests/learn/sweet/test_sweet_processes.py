@@ -11,17 +11,17 @@ from convbench import catalog
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.schema.recipe import LaunchSpec
+from tests.helpers.exact import apart
 from tests.learn import tiny
 from tests.support.later import later
-from tests.trainers.test_exact import apart
 
 from .runs import judged_run
 
 torch = later("torch")
-recording = later("tests.trainers.gradients")
-critic_steps = later("tests.learn.sweet.critic_steps")
+recording = later("tests.helpers.gradients")
+critic_steps = later("tests.helpers.critic_steps")
 
-WORKER = Path(__file__).with_name("critic_steps.py")
+WORKER = Path(__file__).parents[2] / "helpers" / "critic_steps.py"
 STEPS = 3
 pytestmark = pytest.mark.timeout(1500)
 """The first ZeRO launch of a machine compiles a part of DeepSpeed, minutes on a slow one."""

@@ -15,9 +15,9 @@ import pytest
 from convbench.schema import ModelConfig
 from convbench.store import Run
 from convbench.store.jsonl import read_records
-from tests.commands.typed import type_here
+from tests.helpers.cli import start, until
+from tests.helpers.typed import type_here
 from tests.learn.tiny import save_model
-from tests.rollout.cli import start, until
 from tests.support.exhaustive import exhaustive
 from tests.support.provider import Plan, Provider
 
@@ -72,7 +72,7 @@ def uninterrupted(folder: Path) -> Path:
 def test_killed_in_stage_1_and_between_the_stages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_stage_1: bool
 ) -> None:
-    monkeypatch.setattr("tests.rollout.cli.LONG_S", 600.0)
+    monkeypatch.setattr("tests.helpers.cli.LONG_S", 600.0)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.chdir(tmp_path)
     base = save_model(tmp_path / "base")

@@ -17,14 +17,11 @@ from convbench.learn.job import Job
 from convbench.learn.select import select
 from convbench.learn.sweet.candidates import read_candidates as candidate_rows
 from convbench.learn.sweet.pairs import CANDIDATES, SweetArgs
+from tests.learn.sweet.runs import Trained
 from tests.support.later import later
-
-from .test_sweet_exact import Trained, trained
 
 torch = later("torch")
 sweet_ranking = later("convbench.learn.sweet.ranking")
-
-__all__ = ["trained"]
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from convbench.tasks.arc_agi.grids import (
     read_reply,
     task_row,
 )
-from tests.excerpts import SHARED
+from tests.helpers.excerpts import SHARED
 
 REAL = SHARED / "data" / "arc_agi"
 ONE = {

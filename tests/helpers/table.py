@@ -143,3 +143,17 @@ def shapes() -> Iterator[tuple[str, Mode, int]]:
         for mode in protocol.modes:
             for turns in lengths or [protocol.turns.default]:
                 yield name, mode, turns
+
+
+def asked(questions: int, turns: int = 5, name: str = "clarifying-adaptive") -> Conversation:
+    """A talk in which the policy asks so often and then says that it is ready, where it may."""
+
+    def reply(speaker: str, number: int) -> str:
+        if speaker != "assistant":
+            return "It tells how warm it is."
+        if number <= questions:
+            return "What does option A tell?"
+        done = number == questions + 1 < turns
+        return "READY TO ANSWER" if done else "Answer is A. <thinking>It is.</thinking>"
+
+    return played(protocol_of(name), turns=turns, reply=reply)[1]

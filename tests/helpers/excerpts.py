@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-EXCERPTS = Path(__file__).parent
+EXCERPTS = Path(__file__).resolve().parents[1] / "excerpts"
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 T = TypeVar("T")
 

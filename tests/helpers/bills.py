@@ -1,6 +1,6 @@
 """What a budget lets a provider charge: true spending against the cap, for tests and a table.
 
-``python -m tests.engine.bills`` prints the table, at 256 calls in flight.
+``python -m tests.helpers.bills`` prints the table, at 256 calls in flight.
 """
 
 from __future__ import annotations

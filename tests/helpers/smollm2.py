@@ -1,6 +1,6 @@
 """SmolLM2's tokenizer: golden ids, and as much of it as they need (Apache-2.0, Hugging Face).
 
-`python -m tests.models.smollm2` writes both anew from the fetched weights' folder.
+`python -m tests.helpers.smollm2` writes both anew from the fetched weights' folder.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.excerpts import EXCERPTS
+from tests.helpers.excerpts import EXCERPTS
 
 HERE = EXCERPTS / "smollm2"
 QUESTION = (
