@@ -83,7 +83,7 @@ def main() -> None:
     )  # fmt: skip
     shards = ShardPlan()
     if LAUNCH in os.environ:
-        from tests.helpers.gradients import gloo_alone
+        from tests.helpers.workers.gradients import gloo_alone
 
         launch = json.loads(os.environ[LAUNCH])
         shards = shard_plan(LaunchSpec(name="bench", title="bench", accelerate=launch))

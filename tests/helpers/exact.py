@@ -29,7 +29,7 @@ def apart(found: Gradients, wanted: Gradients) -> float:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-WORKER = ROOT / "tests" / "helpers" / "gradients.py"
+WORKER = ROOT / "tests" / "helpers" / "workers" / "gradients.py"
 
 
 def file_of(folder: Path, run: Run, **sets: Any) -> Path:

@@ -20,7 +20,7 @@ from trl import DPOConfig
 
 from convbench.learn import fitting
 from convbench.learn.job import Job
-from tests.helpers.gradients import gloo_alone
+from tests.helpers.workers.gradients import gloo_alone
 
 
 def anonymous() -> int:

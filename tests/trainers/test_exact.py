@@ -19,7 +19,7 @@ from tests.support.later import later
 torch = later("torch")
 transformers = later("transformers")
 weighted_sft = later("convbench.learn.weighted_sft")
-recording = later("tests.helpers.gradients")
+recording = later("tests.helpers.workers.gradients")
 
 
 Make = Callable[..., tuple[Job, Weighted]]

@@ -27,7 +27,7 @@ from tests.support.later import later
 from tests.support.processes import gone
 
 torch = later("torch")
-recording = later("tests.helpers.gradients")
+recording = later("tests.helpers.workers.gradients")
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 

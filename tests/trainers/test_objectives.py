@@ -31,7 +31,7 @@ unpaired = later("convbench.learn.kto")
 head = later("convbench.learn.kernels")
 reference = later("convbench.learn.losses.reference")
 weighted_sft = later("convbench.learn.weighted_sft")
-recording = later("tests.helpers.gradients")
+recording = later("tests.helpers.workers.gradients")
 
 Gradients = dict[str, Any]
 Make = Callable[..., tuple[Job, Weighted]]

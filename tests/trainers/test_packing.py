@@ -21,7 +21,7 @@ from tests.support.one_line import one_line
 torch = later("torch")
 transformers = later("transformers")
 packing = later("convbench.learn.kernels")
-recording = later("tests.helpers.gradients")
+recording = later("tests.helpers.workers.gradients")
 
 BY_ROW = "convbench-by-row"
 Make = Callable[..., tuple[Job, Weighted]]

@@ -25,7 +25,7 @@ from tests.support.exhaustive import first_of
 from tests.support.later import later
 
 torch = later("torch")
-recording = later("tests.helpers.gradients")
+recording = later("tests.helpers.workers.gradients")
 
 pytestmark = pytest.mark.timeout(1500)
 """The first ZeRO launch of a machine compiles a part of DeepSpeed, minutes on a slow one."""

@@ -16,7 +16,7 @@ from tests.helpers.exact import apart
 from tests.learn import tiny
 from tests.support.later import later
 
-recording = later("tests.helpers.gradients")
+recording = later("tests.helpers.workers.gradients")
 torch = later("torch")
 transformers = later("transformers")
 
@@ -60,7 +60,7 @@ def test_what_is_computed_before_the_training_is_that_of_one_process(
     env = launch.worker_environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
     fit = Job.from_file(file).recipe.fit
     command = launch.launch_command(
-        spec, WORKER.parents[1] / "helpers" / "gradients.py", file, fit, 0
+        spec, WORKER.parents[1] / "helpers" / "workers" / "gradients.py", file, fit, 0
     )
     launch.run_command(command, env, file.with_name("log"), fit)
     found = torch.load(file.with_name(recording.GRADIENTS))

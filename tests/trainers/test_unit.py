@@ -20,7 +20,7 @@ from tests.helpers.exact import apart
 from tests.learn import tiny
 from tests.support.later import later
 
-recording = later("tests.helpers.gradients")
+recording = later("tests.helpers.workers.gradients")
 
 
 @pytest.mark.parametrize("recipe", ["swift", "refit"])

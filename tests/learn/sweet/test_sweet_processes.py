@@ -18,10 +18,10 @@ from tests.support.later import later
 from .runs import judged_run
 
 torch = later("torch")
-recording = later("tests.helpers.gradients")
-critic_steps = later("tests.helpers.critic_steps")
+recording = later("tests.helpers.workers.gradients")
+critic_steps = later("tests.helpers.workers.critic_steps")
 
-WORKER = Path(__file__).parents[2] / "helpers" / "critic_steps.py"
+WORKER = Path(__file__).parents[2] / "helpers" / "workers" / "critic_steps.py"
 STEPS = 3
 pytestmark = pytest.mark.timeout(1500)
 """The first ZeRO launch of a machine compiles a part of DeepSpeed, minutes on a slow one."""

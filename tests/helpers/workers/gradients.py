@@ -1,6 +1,6 @@
 """Worker of the exactness tests: train with the real trainer, write what it did to a file.
 
-    python -m tests.helpers.gradients --recipe FILE      under any launcher
+    python -m tests.helpers.workers.gradients --recipe FILE      under any launcher
 
 Writes GRADIENTS beside the recipe: the gradient of every parameter at every step, before
 clipping, and the parameters at the end.

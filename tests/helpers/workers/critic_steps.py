@@ -1,6 +1,6 @@
 """Worker of the test of launchers: train the critic, write what it did to a file.
 
-python -m tests.helpers.critic_steps --recipe FILE      under any launcher
+python -m tests.helpers.workers.critic_steps --recipe FILE      under any launcher
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from convbench.learn import fitting, launch
 from convbench.learn.job import Job
 from convbench.learn.sweet import critic as advantage
-from tests.helpers.gradients import GRADIENTS, gloo_alone, watched
+from tests.helpers.workers.gradients import GRADIENTS, gloo_alone, watched
 
 
 def record(file: Path) -> dict[str, Any]:
