@@ -14,7 +14,7 @@ from convbench.errors import SpecError
 
 FILE = ".py"
 """Suffix that distinguishes a reference to a file from a module's name."""
-FOR_SPECS = ("convbench.tasks.", "convbench.pocket.", "convbench.judge.", "convbench.rollout.")
+FOR_SPECS = ("convbench.tasks.", "convbench.pocket.", "convbench.judges.", "convbench.rollout.")
 """Modules with functions for specs; a downloaded spec may name no others."""
 
 
