@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SYSTEM := $(VENV)/.system
 
-.PHONY: help demo test test-all test-rest test-failed gpu real check format bench paper docs release clean
+.PHONY: help demo test test-all test-rest test-failed gpu real check format bench paper docs clean
 
 help:
 	@echo "make demo    the main job on questions of our own: no key, no GPU"
@@ -20,7 +20,6 @@ help:
 	@echo "make bench   the figures of docs/performance.md"
 	@echo "make paper   every table of the paper in miniature, killed twice; its numbers mean nothing"
 	@echo "make docs    build the documentation into site/"
-	@echo "make release check, test, build and tag the version; pushes nothing (RELEASE_ARGS=--dry-run)"
 	@echo "make clean   remove .venv and what was built"
 
 # torch goes first, by its pinned version: on some machines a bare `torch` pulls in CUDA packages
@@ -87,9 +86,6 @@ paper: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-
-release: $(STAMP) $(SYSTEM)
-	$(BIN)/python docs/release.py $(RELEASE_ARGS)
 
 clean:
 	rm -rf $(VENV) site dist .demo

@@ -19,12 +19,6 @@ from tests.helpers.hub_client import Client, client
 from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
 from tests.support.compiled import pytest_collection  # noqa: F401 - a hook
 from tests.support.exhaustive import first_of
-from tests.support.hanging import (  # noqa: F401 - hooks
-    pytest_addoption,
-    pytest_configure,
-    pytest_runtest_protocol,
-    pytest_unconfigure,
-)
 from tests.support.later import pytest_collection_finish  # noqa: F401 - a hook
 from tests.support.tree import keep_tree
 
