@@ -5,8 +5,8 @@ python -m tests.bench.mutants [--seed 21] [--count 60] [--jobs 2] [--work .mutan
 Draws from the lines that a room's own tests run, at least four a room: a comparison turned, a
 number one off, a branch dropped, `return None`, two arguments swapped. Each stands alone in a copy
 of the checkout. The tests that run its line come first, the quickest first; what they do not find
-sees all tests of the room and of the other rooms. A failure counts where the same test passes without
-the change.
+sees all tests of the room and of the other rooms. A failure counts where the same test passes
+without the change.
 
 It can be stopped at any time and goes on where it was, with the copy in the `--work` folder; take
 that folder away to begin with the code as it is now.

@@ -16,6 +16,7 @@ import pytest
 from convbench.util.install import NEEDS_TORCH, install_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
+
 ASK = "from convbench.util.install import with_extra; print(with_extra('train'))"
 WHEEL = "file:///srv/wheels/convbench-0.1.0-py3-none-any.whl"
 GIT = {"vcs": "git", "commit_id": "0a1b2c"}
