@@ -29,21 +29,23 @@ HEAVY = ("torch", "transformers", "litellm", "datasets", "duckdb", "trl", "pyarr
 
 
 @cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    files = {path.relative_to(ROOT).with_suffix("").parts: path for path in PACKAGE.rglob("*.py")}
+    return {".".join(parts).removesuffix(".__init__"): path for parts, path in files.items()}
+
+
+@cache
 def imported(path: Path) -> frozenset[str]:
     """The dotted names that a file imports, inside functions too."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= inner & modules().keys() or {node.module}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
     return frozenset(names)
-
-
-def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name."""
-    files = {path.relative_to(ROOT).with_suffix("").parts: path for path in PACKAGE.rglob("*.py")}
-    return {".".join(parts).removesuffix(".__init__"): path for parts, path in files.items()}
 
 
 def room(name: str) -> str:

@@ -85,7 +85,7 @@ def start_worker(
     `environment` is added to our own, and convbench's folder to its PYTHONPATH. Its stderr goes to
     the file `stderr`.
     """
-    parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    parent = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     paths = [parent, os.environ.get("PYTHONPATH")]
     return subprocess.Popen(  # noqa: S603 - our own program
         list(command),

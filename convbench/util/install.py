@@ -33,7 +33,7 @@ def pinned_requirement(package: str) -> str:
 
     Raise StopIteration for a package without a pin.
     """
-    here = Path(__file__).parent
+    here = Path(__file__).resolve().parents[1]
     file = next(candidate for candidate in (here / PINS, here.parent / PINS) if candidate.is_file())
     return next(
         candidate
@@ -69,7 +69,7 @@ def _read_origin() -> dict[str, Any]:
     try:
         text = metadata.distribution(NAME).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
-        root = Path(__file__).resolve().parents[1]
+        root = Path(__file__).resolve().parents[2]
         return {"url": root.as_uri(), "dir_info": {"editable": True}}
     origin = json.loads(text) if text else {}
     return origin if isinstance(origin, dict) else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +55,6 @@ def test_python_says_what_the_command_line_says(name: str) -> None:
     assert {name_of(one) for one in keyword_options(options)} <= said
     own = {name_of(one) for one in flat_options(options) if not one.opt.typed_only}
     assert said <= own | {"judge", "runs", "run"}
-
-
-@pytest.mark.parametrize("room", ["judge", "report", "publish"])
-def test_a_room_of_a_verb_s_name_is_both(room: str) -> None:
-    """Also once the room was imported, which sets the package's attribute."""
-    module = __import__(f"convbench.{room}", fromlist=["x"])
-    found = getattr(convbench, room)
-    assert found is module
-    assert isinstance(found, types.ModuleType)
-    assert callable(found)
-    assert inspect.signature(found) == inspect.signature(getattr(verbs, room))
 
 
 def test_tables_are_data_frames(run: convbench.Run) -> None:

@@ -94,7 +94,7 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         "    if words[:1] == ['tag']:\n"
         "        pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
         "import convbench.shards.build, convbench.shards.judge\n"
-        "unused = 'shards.runner', 'answers.wording', 'judge.compare', 'judge.human'\n"
+        "unused = 'shards.runner', 'answers.wording', 'judges.compare', 'judges.human'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
     )
     done = subprocess.run(
@@ -109,7 +109,7 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
 def test_help_loads_no_stage(tmp_path: Path) -> None:
     """What a command does is loaded when it is done; its help needs its options alone."""
     rooms = [path.parent.name for path in (ROOT / "convbench").glob("*/__init__.py")]
-    stages = [room for room in rooms if room not in ("commands", "options", "net")]
+    stages = [room for room in rooms if room not in ("commands", "options", "net", "util")]
     assert len(stages) > 15
     code = (
         "import contextlib, sys\nfrom convbench.__main__ import main\n"

@@ -31,7 +31,7 @@ PACKAGE = Path(convbench.__file__).parent
 FUNCTIONS = {"compile", "sub", "subn", "search", "match", "fullmatch", "finditer", "findall",
              "split"}  # fmt: skip
 ANCHORED = {"match", "fullmatch"}
-NAMES = ("experiment/preflight.py", "formats/inspect_log.py", "report/experiment/printed.py",
+NAMES = ("experiments/preflight.py", "formats/inspect_log.py", "reports/experiment/printed.py",
          "store/guard.py", "store/parts.py")  # fmt: skip
 """Files whose functions make patterns for names and lines of ours, none for what a model wrote."""
 SHORT, LONG = 5_000, 20_000
@@ -164,7 +164,7 @@ def watched() -> dict[tuple[str, int], set[tuple[re.Pattern[Any], int]]]:
 
 def samples() -> None:
     """Have each function that makes a pattern make one."""
-    from convbench import catalog, redact
+    from convbench import catalog
     from convbench.answers import options
     from convbench.hub.safety import SecretScanner
     from convbench.judges import instructions, replies, rules
@@ -174,6 +174,7 @@ def samples() -> None:
     from convbench.schema import JudgeSpec, Metric
     from convbench.schema.tools import Tool
     from convbench.store import keys
+    from convbench.util import redact
 
     example = asked("aaaaaaaa", "a b, a b", "SELECT a FROM b")
     redact._wrapped_patterns(("sk-aaaa1111aaaa1111",))

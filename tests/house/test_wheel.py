@@ -63,10 +63,10 @@ def test_specs_trainers_weights_and_pages_are_in_it(installed: Path) -> None:
     package = installed / "convbench"
     for name in ("specs/tasks/arc.yaml", "specs/schemas/task.json", "specs/models.yaml",
                  "trainers/swift.py", "pocket/weights/model.safetensors", "tasks/demo.jsonl",
-                 "report/paper/results.csv", "catalog/scaffolds/task.yaml",
+                 "reports/paper/results.csv", "catalog/scaffolds/task.yaml",
                  "constraints.txt", "py.typed"):  # fmt: skip
         assert (package / name).is_file(), f"the wheel lacks {name}"
-    assert list((package / "view").rglob("*.js")), "the wheel lacks the viewer's scripts"
+    assert list((package / "viewer").rglob("*.js")), "the wheel lacks the viewer's scripts"
 
 
 def test_what_made_the_weights_is_not_in_it(installed: Path) -> None:

