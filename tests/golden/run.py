@@ -8,7 +8,6 @@ tags, one has no reward; rewards are numbers, sums over turns, and named ones.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,19 +40,16 @@ def make_run(folder: Path, log: Path = LOG) -> Path:
     return folder
 
 
-def add_policy(
-    run: Path, name: str, say: Callable[[Record, Record], str], judges: Sequence[str] = ()
-) -> Path:
+def add_policy(run: Path, name: str, say: Callable[[Record, Record], str]) -> Path:
     """Write the evaluation of a policy on the run's test questions and return its folder.
 
     `say` returns, from a conversation of the run and its example, what the policy says last in its
-    stead; all else is as in the run. The newest verdicts of `judges` go with it.
+    stead; all else is as in the run.
     """
     child = run / "evals" / name
     child.mkdir(parents=True)
-    shutil.copytree(run / "judges", child / "judges")
-    examples = {row["example_id"]: row for row in records(run / "examples.jsonl")}
-    tested = {key: row for key, row in examples.items() if row["split"] == "test"}
+    tested = {row["example_id"]: row for row in records(run / "examples.jsonl")}
+    tested = {key: row for key, row in tested.items() if row["split"] == "test"}
     talks = [row for row in records(run / "conversations.jsonl") if row["example_id"] in tested]
     for talk in talks:
         talk["turns"][-1]["content"] = say(talk, tested[talk["example_id"]])
@@ -69,8 +65,33 @@ def add_policy(
         "split": "test",
     }
     manifest["cast"]["assistant"]["model"] = f"local:{name}"
-    (child / "run.json").write_text(json.dumps(manifest), encoding="utf-8")
+    write(child / "run.json", [manifest])
     return child
+
+
+def add_verdicts(run: Path, judge: str, score: Callable[[Record], float]) -> None:
+    """Write a verdict of people on every conversation of a run, by their metric `overall` alone."""
+    (run / "judges").mkdir(exist_ok=True)
+    spec = {
+        "name": judge,
+        "title": judge,
+        "kind": "human",
+        "metrics": [{"name": "overall", "label": "Overall"}],
+        "reward": {"metric": "overall", "scale": 1.0},
+    }
+    mark = f"{sum(judge.encode()):016x}"
+    write(run / "judges" / f"{mark}.json", [spec])
+    with (run / "verdicts.jsonl").open("a", encoding="utf-8") as file:
+        for talk in records(run / "conversations.jsonl"):
+            verdict = {
+                "conversation_id": talk["conversation_id"],
+                "judge": judge,
+                "fingerprint": mark,
+                "scores": {"overall": score(talk)},
+                "reward": score(talk),
+                "ended": talk["ended"],
+            }
+            file.write(json.dumps(verdict) + "\n")
 
 
 def records(file: Path, *, lines: bool = True) -> list[Record]:

@@ -15,6 +15,17 @@ from tests.golden.judges import (
     simulated_run,
     verdicts,
 )
+from tests.golden.outputs import (
+    EXPORTS,
+    card,
+    compared_run,
+    exported,
+    published,
+    published_rows,
+    published_traces,
+    query_lines,
+    statistics,
+)
 from tests.golden.record import Recorder
 from tests.golden.run import make_run
 from tests.golden.tasks import TASKS, draws, prompts
@@ -57,3 +68,33 @@ def test_what_a_grader_of_answers_is_sent(golden: Recorder) -> None:
 @pytest.mark.parametrize("judge", ["rules", "answer"])
 def test_what_a_judge_without_a_model_finds(golden: Recorder, tmp_path: Path, judge: str) -> None:
     golden.compare(f"judges/{judge}.jsonl", verdicts(judge, make_run(tmp_path / "run")))
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exports(golden: Recorder, golden_run: Path, tmp_path: Path, name: str) -> None:
+    golden.compare(f"exports/{name}.jsonl", exported(name, golden_run, tmp_path / "out"))
+
+
+@pytest.fixture(scope="session")
+def published_set(golden_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that would be published of the run."""
+    return published(golden_run, tmp_path_factory.mktemp("golden-set") / "set")
+
+
+@pytest.mark.parametrize("table", ["conversations", "turns", "verdicts", "examples"])
+def test_published_tables(golden: Recorder, published_set: Path, table: str) -> None:
+    golden.compare(f"published/{table}.jsonl", published_rows(table, published_set))
+
+
+def test_published_traces_and_card(golden: Recorder, published_set: Path) -> None:
+    golden.compare("published/traces.jsonl", published_traces(published_set))
+    golden.compare("published/card.json", [card(published_set)])
+
+
+def test_queries(golden: Recorder, golden_run: Path) -> None:
+    golden.compare("queries.jsonl", query_lines(golden_run))
+
+
+def test_statistics(golden: Recorder, tmp_path: Path) -> None:
+    found = statistics(compared_run(tmp_path))
+    golden.compare("statistics.jsonl", found, digits=12, relative=1e-9)
