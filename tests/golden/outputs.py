@@ -77,13 +77,14 @@ def published_rows(table: str, folder: Path) -> Iterator[Record]:
         if file.stem.startswith("test"):
             yield {"columns": {field.name: str(field.type) for field in rows.schema}}
         split = file.stem.partition("-")[0]
-        yield from ({split: _filled(row)} for row in rows.to_pylist())
+        yield from ({split: filled(row)} for row in rows.to_pylist())
 
 
-def _filled(row: Any) -> Any:
+def filled(row: Any) -> Any:
+    """Return a row without its empty cells."""
     if isinstance(row, Mapping):
-        return {key: _filled(value) for key, value in row.items() if value not in (None, [], {})}
-    return [_filled(value) for value in row] if isinstance(row, list) else row
+        return {key: filled(value) for key, value in row.items() if value not in (None, [], {})}
+    return [filled(value) for value in row] if isinstance(row, list) else row
 
 
 def published_traces(folder: Path) -> Iterator[Record]:
@@ -127,7 +128,7 @@ def query_lines(run: Path) -> Iterator[Record]:
         yield {view: {column["column_name"]: column["column_type"] for column in columns}}
     for number, statement in enumerate(STATEMENTS):
         for row in convbench.query(statement, str(run), frame="arrow").to_pylist():
-            yield {f"statement {number}": _filled(row)}
+            yield {f"statement {number}": filled(row)}
 
 
 def compared_run(folder: Path) -> Path:

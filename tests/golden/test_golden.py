@@ -15,6 +15,7 @@ from tests.golden.judges import (
     simulated_run,
     verdicts,
 )
+from tests.golden.logs import FORMATS, imported
 from tests.golden.outputs import (
     EXPORTS,
     card,
@@ -98,3 +99,8 @@ def test_queries(golden: Recorder, golden_run: Path) -> None:
 def test_statistics(golden: Recorder, tmp_path: Path) -> None:
     found = statistics(compared_run(tmp_path))
     golden.compare("statistics.jsonl", found, digits=12, relative=1e-9)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_imports(golden: Recorder, tmp_path: Path, name: str) -> None:
+    golden.compare(f"imports/{name}.json", [imported(name, tmp_path)])
