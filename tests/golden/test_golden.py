@@ -27,6 +27,7 @@ from tests.golden.outputs import (
     query_lines,
     statistics,
 )
+from tests.golden.plays import asked_again, demo_figures, local_replies
 from tests.golden.record import Recorder
 from tests.golden.run import make_run
 from tests.golden.tasks import TASKS, draws, prompts
@@ -104,3 +105,19 @@ def test_statistics(golden: Recorder, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_imports(golden: Recorder, tmp_path: Path, name: str) -> None:
     golden.compare(f"imports/{name}.json", [imported(name, tmp_path)])
+
+
+def test_local_replies(golden: Recorder, tmp_path: Path) -> None:
+    golden.compare("local.jsonl", local_replies(tmp_path))
+
+
+def test_keys_that_a_resumed_run_asks_again(golden: Recorder, tmp_path: Path) -> None:
+    golden.compare("resume.jsonl", asked_again(tmp_path))
+
+
+@pytest.mark.exhaustive
+def test_figures_of_the_demo(
+    golden: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    golden.compare("demo.json", [demo_figures(tmp_path)], relative=1e-3)
