@@ -124,4 +124,4 @@ def demo_figures(folder: Path) -> Record:
         *(str(child) for child in sorted((run / "evals").iterdir())),
         frame="arrow",
     )
-    return {row.pop("policy"): row for row in figures.to_pylist()}
+    return {row.pop("policy").rpartition("/")[2]: row for row in figures.to_pylist()}
