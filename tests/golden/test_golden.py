@@ -28,7 +28,7 @@ from tests.golden.outputs import (
     statistics,
 )
 from tests.golden.plays import asked_again, demo_figures, local_replies
-from tests.golden.record import Recorder
+from tests.golden.record import GOLDEN, Recorder
 from tests.golden.run import make_run
 from tests.golden.tasks import TASKS, draws, prompts
 
@@ -121,3 +121,14 @@ def test_figures_of_the_demo(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     golden.compare("demo.json", [demo_figures(tmp_path)], relative=1e-3)
+
+
+def test_no_golden_is_left_over() -> None:
+    expected = {
+        "prompts": TASKS,
+        "judges": [*ASKING, "simulator", "adaptation-grader", "rules", "answer"],
+        "exports": EXPORTS,
+        "imports": FORMATS,
+    }
+    for folder, names in expected.items():
+        assert {file.stem for file in (GOLDEN / folder).iterdir()} == set(names), folder
