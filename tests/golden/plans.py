@@ -18,7 +18,7 @@ from convbench.experiments.preflight import PreflightFindings, count_rows, run_p
 from convbench.experiments.step import step_fingerprint
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
-from tests.excerpts import EXCERPTS
+from tests.helpers.excerpts import EXCERPTS
 
 NAMES = (
     "paper", "paper-as-printed", "sweet-backend", "sweet-frontend", "seal", "seal-prompts",

@@ -23,7 +23,7 @@ from convbench.schema import (
     text_of,
 )
 from convbench.tasks.load import load_examples
-from tests.excerpts import EXCERPTS
+from tests.helpers.excerpts import EXCERPTS
 
 HUB = {
     "arc": "allenai__ai2_arc/ARC-Challenge",

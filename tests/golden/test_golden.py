@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.excerpts import EXCERPTS, written
 from tests.golden.judges import (
     ASKING,
     asked_run,
@@ -31,6 +30,7 @@ from tests.golden.plays import asked_again, demo_figures, local_replies
 from tests.golden.record import GOLDEN, Recorder
 from tests.golden.run import make_run
 from tests.golden.tasks import TASKS, draws, prompts
+from tests.helpers.excerpts import EXCERPTS, written
 
 
 @pytest.fixture(scope="session")
