@@ -1,0 +1,176 @@
+"""Rows of any chat, preference or question set, ours too, read by their shape: a dialogue, a prompt
+and a reply, or several replies to one prompt. See `columns` and `candidates`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.lab.next.formats.candidates import candidates, has_candidates, replaces_reply
+from tests.lab.next.formats.columns import (
+    DIALOGUES,
+    PROMPTS,
+    REFERENCES,
+    REPLIES,
+    Items,
+    Row,
+    as_items,
+    dialogue,
+    joined,
+    marked,
+    read_chat,
+    take_rewards,
+    take_system,
+    take_tools,
+)
+from tests.lab.next.formats.dialects import as_list, as_mapping, as_number, as_time, parsed
+from tests.lab.next.formats.log import LeftOut, LogConversation
+
+TASKS = ("example_id", "task_id", "prompt_id", "instance_id")
+IDS = ("conversation_id", "conversation_hash", "uuid", "id", "traj_id")
+TIMES = ("timestamp", "created_at", "created", "time", "date", "tstamp")
+EXPECTED = (
+    "messages, or prompt with completion, or prompt, chosen and rejected; other names: "
+    "--map messages=FIELD"
+)
+
+
+def recognises(first: object) -> bool:
+    """Any object is a row."""
+    return isinstance(first, dict)
+
+
+def read(record: Any, where: str) -> Iterator[LogConversation]:
+    """Yield the conversations of a row."""
+    row = Row(record)
+    row.take("metadata")
+    inner = as_mapping(row.look("input"))
+    tools = take_tools(row, inner)
+    system = take_system(row)
+    several = has_candidates(row)
+    prompt = (_context(row) or _prompt(row)) if several else []
+    if several:
+        found = list(candidates(row, prompt))
+    else:
+        whole = _whole(row, bool(system))
+        found = [(whole, take_rewards(row), {})]
+    about = _about(row, record)
+    for items, rewards, more in found:
+        known = any(str(i.get("role", i.get("from"))) == "system" for i in items)
+        log = LogConversation(read_chat(items if known else system + items), rewards=rewards)
+        if more.pop("finish_reason", None) == "length" and log.messages:
+            log.messages[-1].finish = "length"
+        log.tools = tools
+        for name, value in about.items():
+            setattr(log, name, value)
+        log.metadata = about["metadata"] | more
+        yield log
+
+
+def _context(row: Row) -> Items:
+    """Take the dialogue beside candidates; return it if it is their prompt, which ends with the
+    user, and nothing if it repeats one of them."""
+    name = next((n for n in DIALOGUES if n in row and dialogue(row.look(n), texts=True)), None)
+    if name is None or replaces_reply(row):
+        return []
+    items = dialogue(row.take(name), texts=True) or []
+    last = str(items[-1].get("role", items[-1].get("from"))).lower()
+    return items if last in ("user", "human") or name == "trajectory" else []
+
+
+def _prompt(row: Row) -> Items:
+    """Take the prompt: what came before, then the first of its columns with what adds to it."""
+    before = row.take("history")
+    items = dialogue(before) or (as_items(before, "user") if isinstance(before, str) else [])
+    context = row.look("context")
+    if dialogue(context):
+        return items + (dialogue(row.take("context")) or [])
+    name = next((n for n in PROMPTS if n in row), None)
+    value = row.take(name) if name else as_mapping(row.look("info")).get("post")
+    if value is None:
+        return items
+    more = [row.take("input")] if name == "instruction" else []
+    more += [row.take("context")] if isinstance(context, str) else []
+    texts = [text for text in (value, *more) if isinstance(text, str)]
+    if isinstance(value, str) and len(texts) > 1:
+        value = "\n\n".join(texts)
+    return items + as_items(value, "user")
+
+
+def _whole(row: Row, has_system: bool) -> Items:
+    """Take the dialogue of a row with one: a column of it, a prompt and a reply, or marked text.
+    Raise LeftOut if there is none."""
+    for name in DIALOGUES:
+        items = dialogue(row.look(name), texts=True) if name in row else None
+        if items:
+            row.take(name)
+            return items
+        text = row.look(name)
+        if isinstance(text, str) and (items := marked(text)):
+            row.take(name)
+            return items
+    steps = [str(step) for step in as_list(row.take("steps"))]
+    prompt = _prompt(row)
+    reply = next((n for n in REPLIES if _is_reply(row, n, prompt)), None)
+    if prompt and steps:  # each step of one reply; `label` is the first that is wrong
+        wrong = as_number(row.take("label"))
+        if wrong is not None:
+            row.values["reward"], row.names["reward"] = float(wrong < 0), "reward"
+        return joined(prompt, as_items("\n\n".join(steps), "assistant"))
+    if prompt and reply:
+        return joined(prompt, as_items(row.take(reply), "assistant"))
+    for name in ("text", "completion", "chat"):
+        if isinstance(row.look(name), str) and (items := marked(row.look(name))):
+            row.take(name)
+            return items
+    if prompt:
+        if any(str(item.get("role", item.get("from"))) in ("assistant", "gpt") for item in prompt):
+            return prompt
+        raise LeftOut("a question without a reply")
+    raise LeftOut(f"found columns {', '.join(row.names.values())[:160]}; expected {EXPECTED}")
+
+
+def _is_reply(row: Row, name: str, prompt: Items) -> bool:
+    if name not in row or not prompt:
+        return False
+    is_choice = any(n in row for n in ("choices", "endings", "options"))
+    value = parsed(row.look(name))
+    if isinstance(value, bool | int | float):
+        return False
+    return not (name in REFERENCES and is_choice)
+
+
+def _about(row: Row, record: Any) -> dict[str, Any]:
+    """Take what is said about the conversation. Unknown columns are its metadata."""
+    hidden = dict(as_mapping(row.take("hidden")))
+    answer = row.take("answer")
+    for name in (*REFERENCES[1:], "ground_truth", "reference", "expected_output", "reward_model"):
+        if name in row and not isinstance(row.look(name), bool):
+            hidden.setdefault("reference", row.take(name))
+    choices = row.look("choices")
+    choices = choices.get("text") if isinstance(choices, dict) else choices
+    texts = isinstance(choices, list) and all(isinstance(item, str) for item in choices)
+    task = next((row.take(name) for name in TASKS if name in row), None)
+    group = row.take("group", "group_id")
+    own = next((row.look(name) for name in IDS if name in row), None)
+    moment = next((as_time(row.look(name)) for name in TIMES if name in row), None)
+    if isinstance(answer, list | dict):
+        hidden.setdefault("reference", answer)
+    about: dict[str, Any] = {
+        "task": None if task is None else str(task),
+        "group": None if group is None else str(group),
+        "id": str(own) if "episode" in row else None,
+        "split": str(row.take("split")) if "split" in row else None,
+        "temperature": as_number(row.take("temperature")) if "temperature" in row else None,
+        "question": str(row.take("question")) if "question" in row else None,
+        "choices": choices if texts and row.take("choices") else [],
+        "answer": str(answer) if isinstance(answer, str | int | float) else None,
+        "hidden": hidden,
+        "time": moment,
+    }
+    if "episode" in row:  # an export writes an episode a row, each with all before it
+        about["id"] = "/".join(
+            str(row.look(n)) for n in ("run_id", "trial_name", "task") if n in row
+        )
+    own_metadata = as_mapping(record.get("metadata"))
+    return about | {"metadata": row.rest() | own_metadata}

@@ -1,0 +1,70 @@
+"""What is taken out of logs: keys always, and what tells who somebody is if it is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from convbench.util.redact import KEY, PATTERNS
+
+KEYS = [(starts, re.compile(pattern)) for _, starts, pattern in PATTERNS]
+PII = (
+    ("[email]", re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")),
+    ("[card]", re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")),
+    ("[phone]", re.compile(r"(?<![\w.])(?:\+\d{1,3}[ .-]?)?(?:\(\d{2,4}\)|\d{2,4})[ .-]\d{3,4}[ .-]\d{3,4}(?![\w.])")),
+    ("[phone]", re.compile(r"(?<![\w.])\+\d{8,14}(?!\d)")),
+    (r"\1[user]", re.compile(r"((?:/home/|/Users/|\b[A-Z]:\\{1,2}Users\\{1,2}))[^/\\\s\"'<>:]{1,64}")),
+)  # fmt: skip
+
+
+def redacted(line: str, counts: Counter[str], *, pii: bool) -> bytes:
+    """Return a record's JSON text without keys, and with `pii` without addresses, phone numbers,
+    cards and names of home folders. A text without any is returned as it is."""
+    has_keys = any(start in line for starts, _ in KEYS for start in starts)
+    if not has_keys and not pii:
+        return line.encode()
+    value = orjson.loads(line)
+    if has_keys:
+        value = _walk(value, lambda text: _without_keys(text, counts))
+    if pii:
+        value = _walk(value, lambda text: _without_pii(text, counts))
+    return orjson.dumps(value)
+
+
+def _without_keys(text: str, counts: Counter[str]) -> str:
+    for starts, pattern in KEYS:
+        if any(start in text for start in starts):
+            text, number = pattern.subn(KEY, text)
+            counts["keys, each replaced by [key]"] += number
+    return text
+
+
+def _without_pii(text: str, counts: Counter[str]) -> str:
+    for mark, pattern in PII:
+        if mark == "[card]":
+            text, number = pattern.subn(lambda m: mark if _is_card(m[0]) else m[0], text)
+        else:
+            text, number = pattern.subn(mark, text)
+        counts["addresses, phones, cards and home folders, each replaced"] += number
+    return text
+
+
+def _is_card(text: str) -> bool:
+    """Return whether digits are a card's by their check digit (Luhn)."""
+    digits = [int(sign) for sign in text if sign.isdigit()]
+    odd = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(odd)) % 10 == 0
+
+
+def _walk(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_walk(item, change) for item in value]
+    if isinstance(value, dict):
+        return {change(str(key)): _walk(item, change) for key, item in value.items()}
+    return value
