@@ -171,6 +171,8 @@ class Conversation(FrozenModel):
     """Why it ended; null if it failed."""
     failure: Failure | None = None
     """Set if the attempt failed; such a key is tried again on resume."""
+    tools: tuple[dict[str, Any], ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Tools that the policy of a logged conversation was offered, as the chat API takes them."""
     metadata: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda value: not value)
     """Further fields of an imported log; written only if there are any."""
     flags: tuple[str, ...] = ()

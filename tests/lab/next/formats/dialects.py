@@ -22,14 +22,14 @@ ROLES: Mapping[str, Role] = {
     "prompter": "user",
     "input": "user",
     **dict.fromkeys(
-        "assistant gpt chatgpt bot model ai bard bing claude agent output gemini".split(),
+        ["assistant", "gpt", "chatgpt", "bot", "model", "ai", "bard", "bing", "claude", "agent", "output", "gemini"],
         "assistant",
     ),
     **dict.fromkeys(("function_call", "tool_call", "tool_calls"), "assistant"),
     "system": "system",
     "developer": "system",
     **dict.fromkeys(
-        "tool function observation tool_response tool_result toolresult environment ipython".split(),
+        ["tool", "function", "observation", "tool_response", "tool_result", "toolresult", "environment", "ipython"],
         "tool",
     ),
 }

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Literal, Protocol
 
-from convbench.errors import DataError
 from convbench import __version__
+from convbench.errors import DataError
 from convbench.schema import Choice, Conversation, Example, Failure, Verdict, fingerprint
 from tests.lab.next.formats import readers
 from tests.lab.next.formats.columns import wire_tools
