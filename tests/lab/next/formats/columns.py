@@ -31,7 +31,7 @@ DIALOGUES = (
 PROMPTS = ("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents")
 REPLIES = (
     *("completion", "response", "output", "outputs", "actual_output", "generation"),
-    *("target", "targets", "answer", "solution"),
+    *("target", "targets", "answer", "solution", "answers"),
 )
 REFERENCES = ("answer", "solution", "target", "targets")
 """Replies that are a reference if there is another reply."""
@@ -164,7 +164,7 @@ def as_items(value: Any, role: str) -> Items:
     found = dialogue(value)
     if found is not None:
         return found
-    if isinstance(value, list) and value and all(_is_call(item) for item in value):
+    if isinstance(value, list) and value and all(is_call(item) for item in value):
         return [{"role": role, "content": "", "tool_calls": value}]
     if isinstance(value, dict):
         inner = next((value[k] for k in INSIDE if value.get(k) not in (None, "")), None)
@@ -177,7 +177,8 @@ def as_items(value: Any, role: str) -> Items:
     return marked(text) or [{"role": role, "content": text}]
 
 
-def _is_call(item: Any) -> bool:
+def is_call(item: Any) -> bool:
+    """Return whether a value is a call alone: a name with arguments."""
     return isinstance(item, dict) and "name" in item and "arguments" in item
 
 
@@ -190,8 +191,8 @@ def read_chat(items: Sequence[Mapping[str, Any]]) -> list[LogMessage]:
     out: list[LogMessage] = []
     for number, item in enumerate(items):
         messages = read_message(without_nulls(dict(item)))
-        is_call = str(item.get("role", item.get("from"))).lower() in CALL_ROLES
-        if is_call and out and out[-1].role == "assistant":
+        calls = str(item.get("role", item.get("from"))).lower() in CALL_ROLES
+        if calls and out and out[-1].role == "assistant":
             messages[0].group = out[-1].group = out[-1].group or f"reply {number}"
         for message in messages:
             match = THINK.match(message.text) if message.role == "assistant" else None

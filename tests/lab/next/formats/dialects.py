@@ -22,14 +22,36 @@ ROLES: Mapping[str, Role] = {
     "prompter": "user",
     "input": "user",
     **dict.fromkeys(
-        ["assistant", "gpt", "chatgpt", "bot", "model", "ai", "bard", "bing", "claude", "agent", "output", "gemini"],
+        [
+            "assistant",
+            "gpt",
+            "chatgpt",
+            "bot",
+            "model",
+            "ai",
+            "bard",
+            "bing",
+            "claude",
+            "agent",
+            "output",
+            "gemini",
+        ],
         "assistant",
     ),
     **dict.fromkeys(("function_call", "tool_call", "tool_calls"), "assistant"),
     "system": "system",
     "developer": "system",
     **dict.fromkeys(
-        ["tool", "function", "observation", "tool_response", "tool_result", "toolresult", "environment", "ipython"],
+        [
+            "tool",
+            "function",
+            "observation",
+            "tool_response",
+            "tool_result",
+            "toolresult",
+            "environment",
+            "ipython",
+        ],
         "tool",
     ),
 }
@@ -341,7 +363,7 @@ def response_items(items: Sequence[Any], **more: Any) -> list[LogMessage]:
             out += read_message(item | {"type": "message"}, **more)
         elif kind == "reasoning":
             thought = read_content(item.get("summary") or item.get("content")).text
-            out.append(LogMessage("assistant", reasoning=thought, **more))
+            out += [LogMessage("assistant", reasoning=thought, **more)] if thought else []
         elif kind.endswith("_call_output") or kind.endswith("_output"):
             out.append(result_message(_unwrapped(item.get("output")), mark))
         elif kind.endswith("_call"):

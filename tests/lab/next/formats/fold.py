@@ -13,13 +13,14 @@ What does not fit is kept as it can be kept, and counted.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
-from convbench.schema import Reasoning, ToolCall, ToolResult, ToolRound, Turn
+from convbench.schema import Reasoning, ToolCall, ToolResult, ToolRound, Turn, canonical_json
 from convbench.schema.chat import FinishReason
 from tests.lab.next.formats.log import Call, Item, LeftOut, LogConversation, LogMessage
 
@@ -35,6 +36,10 @@ class _Round:
 
     message: LogMessage
     results: dict[int, LogMessage] = field(default_factory=dict)
+
+    def is_open_to(self, message: LogMessage) -> bool:
+        """Return whether more calls belong to this reply: none has a result, and no more is said."""
+        return not (self.results or message.text or message.reasoning)
 
     def open_call(self, mark: str | None) -> int | None:
         """Return the place of the first call without a result, of this id if one is given."""
@@ -80,7 +85,9 @@ def fold(log: LogConversation, counts: Counter[str], policy: str | None = None) 
             system.append(text)
     turns = _read_turns(messages, counts)
     if not any(turn.message is None or turn.message.role == "assistant" for turn in turns):
-        raise LeftOut("no word of the policy")
+        names = sorted({m.name for m in messages if m.name and m.role == "user"})
+        who = f"; who spoke: {', '.join(names[:5])}; --policy {names[0]}" if names else ""
+        raise LeftOut(f"no word of the policy{who}")
     counts["pictures, each a mark in the text"] += sum(m.pictures for m in log.messages)
     if turns[-1].message is not None and turns[-1].message.role != "assistant":
         counts["conversations that end with a message without a reply, which is context"] += 1
@@ -158,9 +165,10 @@ def _read_turns(messages: list[LogMessage], counts: Counter[str]) -> list[_Turn]
     last = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
     for index, message in enumerate(messages):
         if message.role == "tool":
-            if not _pair(turns, message):
+            if not _pair(turns, message) and message.text:
                 counts["results without a call, shown as a message of the user"] += 1
                 turns.append(_Turn(replace(message, role="user")))
+                own = None
         elif message.role != "assistant":
             turns.append(_Turn(message))
             own = None
@@ -168,7 +176,10 @@ def _read_turns(messages: list[LogMessage], counts: Counter[str]) -> list[_Turn]
             if own is None or not own.takes(message):
                 own = _Turn(None)
                 turns.append(own)
-            own.rounds.append(_Round(message))
+            if own.rounds and own.rounds[-1].is_open_to(message):
+                own.rounds[-1].message.calls += message.calls
+            else:
+                own.rounds.append(_Round(message))
         elif message.text:
             if own is None or not own.takes(message):
                 own = _Turn(message)
@@ -297,21 +308,31 @@ def _longest(logs: list[LogConversation], counts: Counter[str]) -> Iterator[LogC
         yield from logs
         return
     begun: set[bytes] = set()
-    kept: list[LogConversation] = []
-    for log in sorted(logs, key=lambda log: -len(log.messages)):
-        prefixes = list(_prefixes(log.messages))
+    kept: set[int] = set()
+    all_prefixes = [list(_prefixes(log.messages)) for log in logs]
+    for place in sorted(range(len(logs)), key=lambda i: -len(all_prefixes[i])):
+        prefixes = all_prefixes[place]
         if prefixes and prefixes[-1] in begun:
             counts["copies that another conversation begins with"] += 1
         else:
-            kept.append(log)
+            kept.add(place)
             begun.update(prefixes)
-    yield from (log for log in logs if any(log is other for other in kept))
+    yield from (log for place, log in enumerate(logs) if place in kept)
 
 
 def _prefixes(messages: list[LogMessage]) -> Iterator[bytes]:
-    """Yield a digest of each beginning of the messages, by what was said and called."""
+    """Yield a digest of each beginning of what was said and called, a text or a call at a time:
+    whether calls stand in one message or in several is how they were logged."""
     digest = hashlib.sha256()
     for message in messages:
-        calls = [(call.name, call.arguments) for call in message.calls]
-        digest.update(repr((message.role, message.text.strip(), calls)).encode())
-        yield digest.digest()
+        said = [(message.role, message.text.strip())] if message.text.strip() else []
+        for part in (*said, *((call.name, _canonical(call.arguments)) for call in message.calls)):
+            digest.update(repr(part).encode("utf-8", "replace"))
+            yield digest.digest()
+
+
+def _canonical(arguments: str) -> str:
+    try:
+        return canonical_json(json.loads(arguments))
+    except ValueError:
+        return arguments

@@ -273,13 +273,19 @@ class Importer:
                 yield self._record(log, where)
             except LeftOut as reason:
                 self.seen.leave_out(where, str(reason))
+            except IRREGULAR as error:
+                self.seen.leave_out(where, f"cannot be stored ({type(error).__name__})")
 
     def _record(self, log: LogConversation, where: str) -> Record:
         notes: Counter[str] = Counter()
         if self.plan.policy and not _spoke(log, self.plan.policy):
             raise LeftOut(f"no message of {self.plan.policy}")
+        for name in ("id", "task", "group", "split", "parent"):
+            value = getattr(log, name)
+            setattr(log, name, None if value is None else as_text(value))
         folded = fold(log, notes, self.plan.policy)
-        example, is_new = self._example(log, folded)
+        example, facts = self._example(log, folded)
+        is_new = example.example_id not in self.agreed
         sample = self.samples[example.example_id]
         conversation = self._conversation(log, folded, example.example_id, sample)
         if self.plan.rewards:
@@ -298,15 +304,18 @@ class Importer:
             )
             self.seen.rewards.append(reward)
         self.samples[example.example_id] += 1
+        self.splits[example.group_id] = example.split
+        if self.agreed.setdefault(example.example_id, facts) != facts:
+            self.seen.notes["conversations whose hidden fields differ from their question's"] += 1
         if log.time is not None:
             self.times[example.group_id] = min(log.time, self.times.get(example.group_id, log.time))
         self._count(log, folded, example, sample)
         self.seen.notes += notes + log.dropped
         return Record(conversation, example, is_new, verdict, log)
 
-    def _example(self, log: LogConversation, folded: Folded) -> tuple[Example, bool]:
-        """Return the question of a conversation, and whether it has none before it. Samples of one
-        question agree on its split; one that does not is left out."""
+    def _example(self, log: LogConversation, folded: Folded) -> tuple[Example, str]:
+        """Return the question of a conversation, and a digest of what its samples agree on. One
+        whose question or group is in another split is left out."""
         first = next((str(t.content) for t in folded.turns if t.speaker == "teacher"), "")
         facts = fingerprint(log.answer, _plain(log.hidden))
         key = log.task or log.group or fingerprint(folded.system, log.question, first, facts)
@@ -314,11 +323,8 @@ class Importer:
         split = normal_split(log.split) or "train"
         if self.plan.split_by == "group":
             split = "test" if int(fingerprint(group), 16) % 1000 < 1000 * TESTED else "train"
-        if self.splits.setdefault(group, split) != split:
+        if self.splits.get(group, split) != split:
             raise LeftOut(f"in {split}, but its question or group is in {self.splits[group]}")
-        is_new = key not in self.agreed
-        if self.agreed.setdefault(key, facts) != facts:
-            self.seen.notes["conversations whose hidden fields differ from their question's"] += 1
         choices = zip(LETTERS, log.choices, strict=False)
         example = Example(
             example_id=key,
@@ -330,7 +336,7 @@ class Importer:
             answer=log.answer,
             hidden=_plain(log.hidden),
         )
-        return example, is_new
+        return example, facts
 
     def _conversation(
         self, log: LogConversation, folded: Folded, key: str, sample: int

@@ -141,6 +141,10 @@ def read_exchange(asked: Any, said: Any, **more: Any) -> list[LogMessage]:
     messages = read_payload(asked, "user")
     reply = read_payload(said, "assistant")
     reply = reply[len(messages) :] if _begins(reply, messages) else reply
+    system = [message for message in reply if message.role == "system"]
+    if system and not any(message.role == "system" for message in messages):
+        messages = system + messages
+    reply = [message for message in reply if message.role != "system"]
     for message in reply:
         for name, value in more.items():
             setattr(message, name, value)

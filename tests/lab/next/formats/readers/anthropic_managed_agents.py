@@ -21,9 +21,8 @@ def recognises(first: object) -> bool:
     """A line of the log, or an event of a session."""
     if isinstance(first, list):
         return len(first) == 2 and str(first[0]).startswith("client.beta.")
-    return isinstance(first, dict) and str(first.get("type")).startswith(
-        ("agent.", "session.status")
-    )
+    signs = ("agent.message", "agent.tool_", "agent.mcp_tool_", "agent.thinking", "session.status_")
+    return isinstance(first, dict) and str(first.get("type")).startswith(signs)
 
 
 def read(lines: Any, where: str) -> Iterator[Item]:

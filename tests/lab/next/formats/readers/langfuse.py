@@ -32,17 +32,38 @@ def read(record: Any, where: str) -> Iterator[Item]:
     rewards = scores | ({"reward": next(iter(scores.values()))} if len(scores) == 1 else {})
     observations = sorted(observations, key=lambda one: as_text(one.get("startTime")))
     calls = [o for o in observations if as_text(o.get("type")).upper() == "GENERATION"]
+    marks = {call.get("id") for call in calls}  # some frameworks log a call within a call
+    calls = [call for call in calls if call.get("parentObservationId") not in marks]
     logs = [_read(one, trace) for one in calls]
     logs = [log for log in logs if any(m.role == "assistant" for m in log.messages)]
     if not any(any(m.role == "user" for m in log.messages) for log in logs):
         roots = [trace] + [o for o in observations if not o.get("parentObservationId")]
         whole = [_read(one, trace) for one in roots]
         logs = [w for w in whole if any(m.role == "assistant" for m in w.messages)][:1] or logs
+    asked = [m for log in logs for m in log.messages if m.role != "assistant"]
+    tools = [o for o in observations if as_text(o.get("type")).upper() == "TOOL"]
+    if tools and len(asked) <= len(logs) > 1:  # no call has the history, so it is put together
+        logs = [_assembled(logs[0], [*calls, *tools], trace)]
     if not logs:
         yield LeftOut("no call of a model with its content")
     for log in logs:
         log.rewards = dict(rewards)
         yield log
+
+
+def _assembled(
+    first: LogConversation, parts: list[dict[str, Any]], trace: dict[str, Any]
+) -> LogConversation:
+    """Return a trace's conversation as its calls and the results of its tools by their time."""
+    first.messages = [m for m in first.messages if m.role != "assistant"]
+    for part in sorted(parts, key=lambda one: as_text(one.get("startTime"))):
+        said = _read(part, trace).messages
+        if as_text(part.get("type")).upper() == "TOOL":
+            text = "\n".join(m.text for m in said if m.role == "assistant")
+            first.messages.append(LogMessage("tool", text))
+        else:
+            first.messages += [m for m in said if m.role == "assistant"]
+    return first
 
 
 def _parts(record: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

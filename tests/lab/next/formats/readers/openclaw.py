@@ -41,7 +41,10 @@ def read(lines: Any, where: str) -> Iterator[Item]:
 
 def _read(item: dict[str, Any]) -> list[LogMessage]:
     keys = ("role", "content", "toolCallId", "toolName", "isError", "model")
-    parts = read_message({key: item[key] for key in keys if item.get(key) is not None})
+    fields = {key: item[key] for key in keys if item.get(key) is not None}
+    if fields["role"] in ("custom", "bashExecution", "branchSummary", "compactionSummary"):
+        fields["role"] = "user"  # what the program put in as the user's
+    parts = read_message(fields)
     usage = as_mapping(item.get("usage"))
     for part in parts:
         if part.role == "assistant":

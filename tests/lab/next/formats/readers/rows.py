@@ -16,6 +16,7 @@ from tests.lab.next.formats.columns import (
     Row,
     as_items,
     dialogue,
+    is_call,
     joined,
     marked,
     read_chat,
@@ -36,8 +37,12 @@ EXPECTED = (
 
 
 def recognises(first: object) -> bool:
-    """Any object is a row."""
-    return isinstance(first, dict)
+    """An object with a dialogue, a prompt, or several replies."""
+    if not isinstance(first, dict):
+        return False
+    row = Row(first)
+    talks = any(dialogue(row.look(name), texts=True) for name in DIALOGUES if name in row)
+    return talks or has_candidates(row) or any(name in row for name in (*PROMPTS, "text", "chat"))
 
 
 def read(record: Any, where: str) -> Iterator[LogConversation]:
@@ -137,6 +142,8 @@ def _is_reply(row: Row, name: str, prompt: Items) -> bool:
     value = parsed(row.look(name))
     if isinstance(value, bool | int | float):
         return False
+    if name == "answers":  # several are references, but calls are a reply
+        return isinstance(value, list) and all(is_call(item) for item in value)
     return not (name in REFERENCES and is_choice)
 
 

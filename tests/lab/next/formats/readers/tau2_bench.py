@@ -64,30 +64,13 @@ def _read(
     return log
 
 
-def _from_ticks(ticks: list[Any]) -> Iterator[dict[str, Any]]:
-    """Yield what agent and user said in a conversation by voice: pieces of one speaker that follow
-    one another are one message."""
-    said: dict[str, Any] | None = None
+def _from_ticks(ticks: list[Any]) -> list[dict[str, Any]]:
+    """Return what was said in a conversation by voice; pieces of one speaker are one message."""
+    said: list[dict[str, Any]] = []
     for tick in ticks:
-        for side in ("user_chunk", "agent_chunk"):
-            chunk = as_mapping(tick.get(side))
-            text = as_text(chunk.get("content"))
-            if chunk.get("tool_calls"):
-                if said is not None:
-                    yield said
-                said = None
-                yield chunk
-            elif text.strip() and said is not None and said["role"] == chunk.get("role"):
-                said["content"] += text
-            elif text.strip():
-                if said is not None:
-                    yield said
-                said = {"role": chunk["role"], "content": text}
-        for name in ("agent_tool_results", "user_tool_results"):
-            for result in tick.get(name) or ():
-                if said is not None:
-                    yield said
-                said = None
-                yield result
-    if said is not None:
-        yield said
+        for chunk in (as_mapping(tick.get("user_chunk")), as_mapping(tick.get("agent_chunk"))):
+            if said and said[-1]["role"] == chunk.get("role") and chunk.get("content"):
+                said[-1]["content"] += chunk["content"]
+            elif chunk.get("content"):
+                said.append({"role": chunk["role"], "content": chunk["content"]})
+    return said
