@@ -112,6 +112,11 @@ def dialogue(value: Any, *, texts: bool = False) -> Items | None:
     return None
 
 
+def role_of(item: Mapping[str, Any]) -> str:
+    """Return the role of a message as its source calls it, in small letters."""
+    return str(item.get("role", item.get("from"))).lower()
+
+
 def _is_message(item: Mapping[str, Any]) -> bool:
     return isinstance(item.get("role", item.get("from")), str)
 
@@ -191,7 +196,7 @@ def read_chat(items: Sequence[Mapping[str, Any]]) -> list[LogMessage]:
     out: list[LogMessage] = []
     for number, item in enumerate(items):
         messages = read_message(without_nulls(dict(item)))
-        calls = str(item.get("role", item.get("from"))).lower() in CALL_ROLES
+        calls = role_of(item) in CALL_ROLES
         if calls and out and out[-1].role == "assistant":
             messages[0].group = out[-1].group = out[-1].group or f"reply {number}"
         for message in messages:
@@ -216,9 +221,7 @@ def _said(item: Mapping[str, Any]) -> str:
 
 def without_system(items: Items) -> Items:
     """Return the messages that are not the system's."""
-    return [
-        i for i in items if str(i.get("role", i.get("from"))).lower() not in ("system", "developer")
-    ]
+    return [i for i in items if role_of(i) not in ("system", "developer")]
 
 
 def joined(prompt: Items, reply: Items) -> Items:
@@ -261,11 +264,8 @@ def wire_tools(value: Any) -> list[dict[str, Any]]:
         function = as_mapping(fields.get("function")) or fields
         if not isinstance(function.get("name"), str):
             continue
-        schema = next(
-            (function[k] for k in ("parameters", "input_schema", "inputSchema") if function.get(k)),
-            {},
-        )
-        schema = as_mapping(schema)
+        keys = ("parameters", "input_schema", "inputSchema")
+        schema = as_mapping(next((function[key] for key in keys if function.get(key)), {}))
         if schema.get("type") != "object":
             schema = {"type": "object", "properties": schema}
         about = as_text(function.get("description"))
@@ -357,7 +357,7 @@ ENDS = (("_a", "_b"), ("_0", "_1"), ("_1", "_2"), ("1", "2"))
 
 
 def twins(row: Row) -> Iterator[tuple[str, str, str]]:
-    """Yield (column, first ending, second ending) of each pair of replies in columns of one name."""
+    """Yield (name, first ending, second ending) of each pair of replies in columns of one name."""
     for base in TWINS:
         for first, second in ENDS:
             if f"{base}{first}" in row and f"{base}{second}" in row:

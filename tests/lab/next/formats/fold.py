@@ -38,7 +38,7 @@ class _Round:
     results: dict[int, LogMessage] = field(default_factory=dict)
 
     def is_open_to(self, message: LogMessage) -> bool:
-        """Return whether more calls belong to this reply: none has a result, and no more is said."""
+        """Return whether a message's calls belong to this reply: nothing came between."""
         return not (self.results or message.text or message.reasoning)
 
     def open_call(self, mark: str | None) -> int | None:
@@ -60,7 +60,14 @@ class _Turn:
         """Return whether the assistant's next message belongs to it: nothing was said yet, and
         either all of it is learnt or none."""
         masked = any(one.message.context for one in self.rounds)
-        return self.message is None and masked == message.context
+        return self.message is None and (masked == message.context or not self.rounds)
+
+    def add_calls(self, message: LogMessage) -> None:
+        """Add a reply with calls, to the reply before it if they were logged apart."""
+        if self.rounds and self.rounds[-1].is_open_to(message):
+            self.rounds[-1].message.calls += message.calls
+        else:
+            self.rounds.append(_Round(message))
 
 
 @dataclass
@@ -160,6 +167,8 @@ def _lines(*texts: str) -> str:
 
 
 def _read_turns(messages: list[LogMessage], counts: Counter[str]) -> list[_Turn]:
+    """Return the turns: the assistant's words and calls up to another's message are one, a call's
+    result is its round's, and everything else is a turn of its own."""
     turns: list[_Turn] = []
     own: _Turn | None = None  # the assistant's turn that its next words or calls belong to
     last = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
@@ -172,18 +181,12 @@ def _read_turns(messages: list[LogMessage], counts: Counter[str]) -> list[_Turn]
         elif message.role != "assistant":
             turns.append(_Turn(message))
             own = None
-        elif message.calls:
+        elif message.calls or message.text:
             if own is None or not own.takes(message):
                 own = _Turn(None)
                 turns.append(own)
-            if own.rounds and own.rounds[-1].is_open_to(message):
-                own.rounds[-1].message.calls += message.calls
-            else:
-                own.rounds.append(_Round(message))
-        elif message.text:
-            if own is None or not own.takes(message):
-                own = _Turn(message)
-                turns.append(own)
+            if message.calls:
+                own.add_calls(message)
             else:
                 own.message = message
         else:

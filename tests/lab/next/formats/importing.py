@@ -128,7 +128,7 @@ def all_readers() -> dict[str, Reader]:
     """Return the readers by name, that of any rows last."""
     names = sorted(m.name for m in pkgutil.iter_modules(readers.__path__))
     names.sort(key=lambda name: name == "rows")
-    return {name: importlib.import_module(f"{readers.__name__}.{name}") for name in names}  # type: ignore[misc]
+    return {name: importlib.import_module(f"{readers.__name__}.{name}") for name in names}
 
 
 def choose_reader(values: Iterable[Any], format: str | None) -> Reader:
@@ -145,71 +145,65 @@ def choose_reader(values: Iterable[Any], format: str | None) -> Reader:
     return known["rows"]
 
 
-def read_logs(
-    files: Iterable[File], plan: ImportPlan, seen: Seen
-) -> Iterator[tuple[str, LogConversation]]:
-    """Yield (place, conversation) of all files in order; what gives none is counted in `seen`."""
+def read_logs(files: Iterable[File], plan: ImportPlan, seen: Seen) -> Iterator[LogConversation]:
+    """Yield the conversations of all files in order; what gives none is counted in `seen`."""
+    files = list(files)
     for file in files:
-        yield from _read_file(file, plan, seen)
+        try:
+            for item in without_copies(_read_file(file, plan, seen), seen.notes):
+                if isinstance(item, LeftOut):
+                    seen.leave_out(item.where, str(item))
+                else:
+                    item.split = item.split or file.split
+                    yield item
+        except DataError as error:
+            if len(files) == 1:
+                raise
+            seen.leave_out(file.name, str(error).replace(f"{file.name}: ", ""))
 
 
-def _read_file(file: File, plan: ImportPlan, seen: Seen) -> Iterator[tuple[str, LogConversation]]:
+def _read_file(file: File, plan: ImportPlan, seen: Seen) -> Iterator[Item]:
     rows = file.rows()
     first = list(islice(rows, PEEKED))
-    values = [value for _, value in first if not isinstance(value, DataError)]
-    reader = choose_reader(values, plan.format)
-    if len(first) == 1 and not reader.recognises(values[0] if values else None):
-        first = list(_inside(file.name, first))  # a list of rows, or an object that holds one
-        values = [value for _, value in first if not isinstance(value, DataError)]
-        reader = choose_reader(values, plan.format)
-    name = reader.__name__.rpartition(".")[2]
-    seen.formats[name] += 1
-    place = file.name
-
-    def items() -> Iterator[Item]:
-        nonlocal place
-        whole: list[Any] = []
-        for place, value in chain(first, rows):
-            if isinstance(value, DataError):
-                yield LeftOut(str(value))
-            elif getattr(reader, "whole_file", False):
-                whole.append(value)
-            else:
-                yield from _read_record(reader, value, place, plan)
-        if whole:
-            place = file.name
-            yield from _read_record(reader, whole, place, plan)
-
-    for item in without_copies(items(), seen.notes):
-        if isinstance(item, LeftOut):
-            seen.leave_out(place, str(item))
+    reader = choose_reader([value for _, value in first], plan.format)
+    if len(first) == 1 and not reader.recognises(first[0][1]):
+        first = list(_inside(*first[0]))  # a list of rows, or an object that holds one
+        reader = choose_reader([value for _, value in first[:PEEKED]], plan.format)
+    seen.formats[reader.__name__.rpartition(".")[2]] += 1
+    whole: list[Any] = []
+    for where, value in chain(first, rows):
+        if isinstance(value, DataError):
+            yield _placed(LeftOut(str(value)), where)
+        elif getattr(reader, "whole_file", False):
+            whole.append(value)
         else:
-            item.split = item.split or file.split
-            yield place, item
+            yield from (_placed(item, where) for item in _read_record(reader, value, where, plan))
+    if whole:
+        yield from (_placed(i, file.name) for i in _read_record(reader, whole, file.name, plan))
 
 
-def _inside(name: str, first: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _placed(item: Item, where: str) -> Item:
+    item.where = where
+    return item
+
+
+def _inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the rows in a file's one value: the items of a list, or of an object's longest list of
     objects; else the value."""
-    for place, value in first:
-        rows = value
-        while isinstance(rows, dict):
-            lists = [
-                v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)
-            ]
-            inner = [v for v in rows.values() if isinstance(v, dict)]
-            is_message = any("role" in v[0] or "from" in v[0] for v in lists)
-            if lists and not is_message:
-                rows = max(lists, key=len)
-            elif len(inner) == 1 and not lists:
-                rows = inner[0]
-            else:
-                break
-        if isinstance(rows, list):
-            for number, row in enumerate(rows, 1):
-                yield f"{name}:{number}", row
+    rows = value
+    while isinstance(rows, dict):
+        lists = [v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
+        inner = [v for v in rows.values() if isinstance(v, dict)]
+        if lists and not any("role" in v[0] or "from" in v[0] for v in lists):
+            rows = max(lists, key=len)
+        elif len(inner) == 1 and not lists:
+            rows = inner[0]
         else:
-            yield place, value
+            break
+    if isinstance(rows, list):
+        yield from ((f"{place}:{number}", row) for number, row in enumerate(rows, 1))
+    else:
+        yield place, value
 
 
 def _read_record(reader: Reader, value: Any, where: str, plan: ImportPlan) -> Iterator[Item]:
@@ -268,15 +262,15 @@ class Importer:
     def records(self, source: str) -> Iterator[Record]:
         """Yield the records of a source in order; counts are complete at the end."""
         files, self.digest = open_source(source)
-        for where, log in read_logs(files, self.plan, self.seen):
+        for log in read_logs(files, self.plan, self.seen):
             try:
-                yield self._record(log, where)
+                yield self._record(log)
             except LeftOut as reason:
-                self.seen.leave_out(where, str(reason))
+                self.seen.leave_out(log.where, str(reason))
             except IRREGULAR as error:
-                self.seen.leave_out(where, f"cannot be stored ({type(error).__name__})")
+                self.seen.leave_out(log.where, f"cannot be stored ({type(error).__name__})")
 
-    def _record(self, log: LogConversation, where: str) -> Record:
+    def _record(self, log: LogConversation) -> Record:
         notes: Counter[str] = Counter()
         if self.plan.policy and not _spoke(log, self.plan.policy):
             raise LeftOut(f"no message of {self.plan.policy}")
@@ -329,7 +323,7 @@ class Importer:
         example = Example(
             example_id=key,
             task=self.name,
-            split=split,  # type: ignore[arg-type]
+            split=split,
             group_id=group,
             question=log.question or first,
             choices=tuple(Choice(label=letter, text=text) for letter, text in choices),
@@ -368,9 +362,7 @@ class Importer:
     def _give_reward(self, log: LogConversation) -> None:
         """Add the reward that the second file has for a conversation."""
         mine = (log.metadata.get(self.plan.key or ""), log.id, log.task)
-        found = next(
-            (self.given[str(v)] for v in mine if v is not None and str(v) in self.given), None
-        )
+        found = next((self.given[str(v)] for v in mine if str(v) in self.given), None)
         if found is not None:
             log.rewards = {**log.rewards, "reward": found}
             self.matched += 1
@@ -454,17 +446,11 @@ def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
         raise DataError(f"--rewards {plan.rewards}: name the column of the id: --key NAME")
     found: dict[str, float] = {}
     files, _ = open_source(str(plan.rewards))
-    for file in files:
-        for place, row in _inside(file.name, list(file.rows())):
+    for place, value in (row for file in files for row in file.rows()):
+        for _, row in _inside(place, value):
             fields = as_mapping(row)
-            number = next(
-                (
-                    n
-                    for k in ("reward", "score", "label", "value")
-                    if (n := as_number(fields.get(k))) is not None
-                ),
-                None,
-            )
+            numbers = [as_number(fields.get(k)) for k in ("reward", "score", "label", "value")]
+            number = next((n for n in numbers if n is not None), None)
             if fields.get(plan.key) is not None and number is not None:
                 found[str(fields[plan.key])] = number
     if not found:

@@ -33,6 +33,9 @@ IRREGULAR = (TypeError, KeyError, AttributeError, ValueError, IndexError, Recurs
 class LeftOut(ConvbenchError):
     """A record from which no conversation comes, with the reason; it is counted by it."""
 
+    where = ""
+    """The place of the record."""
+
 
 @dataclass(slots=True)
 class Call:
@@ -112,6 +115,8 @@ class LogConversation:
     metadata: dict[str, Any] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     """What the reader left out of it, by kind."""
+    where: str = ""
+    """The place of its record."""
 
 
 Item = LogConversation | LeftOut

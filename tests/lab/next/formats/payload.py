@@ -67,9 +67,9 @@ def _printed(text: str) -> list[LogMessage]:
 
 
 def _read_list(values: list[Any], role: Role, depth: int) -> list[LogMessage]:
-    if all(isinstance(v, dict) and v.get("type") in ITEMS for v in values if "role" not in v):
-        if any("role" not in v for v in values):
-            return response_items(values)
+    bare = [v for v in values if not isinstance(v, dict) or "role" not in v]
+    if bare and all(isinstance(v, dict) and v.get("type") in ITEMS for v in bare):
+        return response_items(values)
     if all(isinstance(v, dict) and "toolName" in v for v in values):
         return [m for v in values for m in _message({"role": role, "content": [_as_call(v)]}, role)]
     is_parts = all(
@@ -77,7 +77,8 @@ def _read_list(values: list[Any], role: Role, depth: int) -> list[LogMessage]:
     )
     if is_parts and not any(k in v for v in values for k in ("message", "content")):
         content = read_content(values)
-        return [LogMessage(role, content.text, content.reasoning, content.calls)] + content.results
+        said = LogMessage(role, content.text, content.reasoning, content.calls)
+        return [said, *content.results]
     if values and all(isinstance(v, list) for v in values):
         values = values[0]  # of a batch, one is one conversation
     out: list[LogMessage] = []

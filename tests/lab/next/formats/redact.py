@@ -15,10 +15,11 @@ KEYS = [(starts, re.compile(pattern)) for _, starts, pattern in PATTERNS]
 PII = (
     ("[email]", re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")),
     ("[card]", re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")),
-    ("[phone]", re.compile(r"(?<![\w.])(?:\+\d{1,3}[ .-]?)?(?:\(\d{2,4}\)|\d{2,4})[ .-]\d{3,4}[ .-]\d{3,4}(?![\w.])")),
-    ("[phone]", re.compile(r"(?<![\w.])\+\d{8,14}(?!\d)")),
-    (r"\1[user]", re.compile(r"((?:/home/|/Users/|\b[A-Z]:\\{1,2}Users\\{1,2}))[^/\\\s\"'<>:]{1,64}")),
-)  # fmt: skip
+    ("[phone]", re.compile(r"(?<![\w.])\+\d(?:[ .()-]{0,2}\d){7,14}(?!\d)")),
+    ("[phone]", re.compile(r"(?<![\w.])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w.])")),
+    (r"\1[user]", re.compile(r"((?:/home/|/Users/|\b[A-Z]:\\{1,2}Users\\{1,2}))[^/\\\s\"'<>:]+")),
+)
+"""(what stands for it, how it is written) of what tells who somebody is."""
 
 
 def redacted(line: str, counts: Counter[str], *, pii: bool) -> bytes:
@@ -46,7 +47,7 @@ def _without_keys(text: str, counts: Counter[str]) -> str:
 def _without_pii(text: str, counts: Counter[str]) -> str:
     for mark, pattern in PII:
         if mark == "[card]":
-            text, number = pattern.subn(lambda m: mark if _is_card(m[0]) else m[0], text)
+            text, number = pattern.subn(lambda m: "[card]" if _is_card(m[0]) else m[0], text)
         else:
             text, number = pattern.subn(mark, text)
         counts["addresses, phones, cards and home folders, each replaced"] += number

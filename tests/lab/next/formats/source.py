@@ -1,9 +1,9 @@
 """Every file of rows, for questions and for logs: JSON lines, JSON, CSV, parquet and Inspect's
-archives, each also gzipped or compressed with Zstandard, alone, in a folder, by a pattern, or on the
-Hub as `hf://OWNER/NAME[:CONFIG][/SPLIT][@REVISION]`.
+archives, each also gzipped or compressed with Zstandard, alone, in a folder, by a pattern, or on
+the Hub as `hf://OWNER/NAME[:CONFIG][/SPLIT][@REVISION]`.
 
 What a file is is seen in its first bytes, not in its name. A row that cannot be read is yielded as
-the DataError that says why, in its place among the others, so that one odd row never refuses a file.
+the DataError that says why, in its place among the others: one odd row never refuses a file.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def _hub_files(source: str) -> tuple[list[File], str]:
         except ValueError as error:
             names = datasets.get_dataset_config_names(repo, revision=commit)
             raise HubError(
-                f"dataset {repo}: found configs {', '.join(names)}; name one: {HUB}{repo}:{names[0]}"
+                f"dataset {repo}: found configs {', '.join(names)}; name one: "
+                f"{HUB}{repo}:{names[0]}"
                 if len(names) > 1
                 else f"dataset {repo}: {' '.join(str(error).split())[:200]}"
             ) from None

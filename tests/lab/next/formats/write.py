@@ -256,8 +256,9 @@ def _notes(importer: Importer) -> Iterator[str]:
         yield f"{seen.failed} conversations failed in the program around the model, not trained on"
     if without:
         yield (
-            f"{without} of {seen.conversations} conversations have no reward; score them: convbench "
-            "judge --judge RUBRIC@MODEL, or name them: --map reward=FIELD, --rewards FILE --key NAME"
+            f"{without} of {seen.conversations} conversations have no reward; name it: --map "
+            "reward=FIELD, or --rewards FILE --key NAME; or score them: convbench judge --judge "
+            "RUBRIC@MODEL"
         )
     if len(seen.models) > 1 and importer.plan.policy is None:
         yield f"several models spoke ({_listed(seen.models)}); --policy MODEL learns one of them"
@@ -265,8 +266,8 @@ def _notes(importer: Importer) -> Iterator[str]:
         only = next(iter(seen.splits))
         yield f"all are in {only}; eval needs a test split: --split-by group, or --split-by time"
     if seen.hidden:
-        yield f"hidden fields, seen by critics and judges, not by the policy: {_listed(seen.hidden)}"
+        yield f"hidden fields, for critics and judges, not the policy: {_listed(seen.hidden)}"
     if seen.metadata:
-        yield f"stored as metadata, which neither judges nor trainers see: {_listed(seen.metadata)}"
+        yield f"stored as metadata, which no judge or trainer sees: {_listed(seen.metadata)}"
     if len(importer.agreed) == seen.conversations:
-        yield "every question has one sample; `train swift` needs several (give example_id or group)"
+        yield "every question has one sample; `train swift` needs several (example_id or group)"

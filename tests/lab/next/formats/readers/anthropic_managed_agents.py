@@ -41,7 +41,7 @@ def read(lines: Any, where: str) -> Iterator[Item]:
             log.tools = [t for t in agent.get("tools") or () if "name" in t]
             log.id = payload.get("id")
             log.metadata = {"agent": agent.get("name")}
-        for event in payload["events"] if "events" in payload else [payload]:
+        for event in payload.get("events", [payload]):
             message = _read_event(event, model)
             if message is None:
                 continue

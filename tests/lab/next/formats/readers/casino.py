@@ -1,5 +1,5 @@
-"""CaSiNo's negotiations: two people bargain for food, water and firewood; neither is an assistant, so
-`--policy mturk_agent_1` names one."""
+"""CaSiNo's negotiations: two people bargain for food, water and firewood; neither is an assistant,
+so `--policy mturk_agent_1` names one."""
 
 from __future__ import annotations
 

@@ -89,10 +89,10 @@ def _on_path(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _results(line: dict[str, Any]) -> bool:
     content = as_mapping(line.get("message")).get("content")
-    is_list = isinstance(content, list)
     odd = line.get("isMeta") or line.get("isCompactSummary") or line.get("isSidechain")
-    return bool(odd) or (
-        is_list and any(isinstance(b, dict) and b.get("type") == "tool_result" for b in content)
+    blocks = content if isinstance(content, list) else []
+    return bool(odd) or any(
+        isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks
     )
 
 

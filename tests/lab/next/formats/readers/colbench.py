@@ -1,4 +1,4 @@
-"""Rows as ColBench's authors released them (SWEET-RL): an object `task` and a `dialogue_history`."""
+"""Rows as ColBench's authors released them (SWEET-RL): an object `task`, a `dialogue_history`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SYSTEM = re.compile(
     r"(?:Cutting Knowledge Date:[^\n]*+\nToday Date:[^\n<]*+\s*+)?(.*?)<\|eot_id\|>",
     re.DOTALL,
 )
-"""The system prompt in a prompt rendered with Llama 3's template, without the template's own lines."""
+"""The system prompt in one rendered with Llama 3's template, without the template's own lines."""
 
 
 def recognises(first: object) -> bool:

@@ -68,10 +68,10 @@ def _assembled(
 
 def _parts(record: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the trace and its observations, also of a batch of events about them."""
+    trace = {} if "batch" in record else as_mapping(record.get("trace")) or record
     if "batch" not in record:
-        trace = as_mapping(record.get("trace")) or record
         return trace, record.get("observations") or trace.get("observations") or []
-    trace, observations = {}, {}
+    observations: dict[str, dict[str, Any]] = {}
     for event in record["batch"]:
         kind, body = as_text(event.get("type")), as_mapping(event.get("body"))
         if kind.startswith("trace"):

@@ -1,5 +1,5 @@
-"""Trees of messages, a row each (OpenAssistant): each path from a prompt to an assistant's message is
-a conversation, and the replies to one prompt are its samples, by their rank."""
+"""Trees of messages, a row each (OpenAssistant): each path from a prompt to an assistant's message
+is a conversation, and the replies to one prompt are its samples, by their rank."""
 
 from __future__ import annotations
 

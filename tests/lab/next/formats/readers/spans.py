@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry's GenAI conventions and of OpenInference (Phoenix), flattened or as OTLP.
 
-Each call of a model logs its whole history, so an agent's last call holds its conversation, and what
-another begins with is a copy; a sub-agent's calls have a history of their own.
+Each call of a model logs its whole history, so an agent's last call holds its conversation, and
+what another begins with is a copy; a sub-agent's calls have a history of their own.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _read(span: Mapping[str, Any], trace: str) -> LogConversation:
     messages = read_exchange(asked, said, model=model, usage=(*tokens, None))
     system = read_payload(fields.get("gen_ai.system_instructions"), "system")
     if system and not any(m.role == "system" for m in messages):
-        messages = [LogMessage("system", "\n".join(m.text for m in system))] + messages
+        messages = [LogMessage("system", "\n".join(m.text for m in system)), *messages]
     tools = [
         fields[k] for k in sorted(fields) if re.fullmatch(r"llm\.tools\.\d+\.tool\.json_schema", k)
     ]

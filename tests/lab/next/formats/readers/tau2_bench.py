@@ -25,7 +25,7 @@ def read(record: Any, where: str) -> Iterator[Item]:
     tasks = {
         str(task.get("id")): task for task in record.get("tasks") or () if isinstance(task, dict)
     }
-    simulations = record["simulations"] if "simulations" in record else [record]
+    simulations = record.get("simulations", [record])
     yield from each(simulations, lambda simulation: _read(simulation, info, tasks))
 
 

@@ -121,7 +121,8 @@ OPENHANDS = [
     {"id": 1, "source": "environment", "observation": "agent_state_changed", "content": ""},
     {"id": 2, "source": "agent", "action": "run", "args": {"city": "Ulm", "thought": ""},
      "tool_call_metadata": {"function_name": "weather", "tool_call_id": "c1", "model_response": {
-         "id": "r", "model": "m", "choices": [{"message": {"content": "", "tool_calls": [CALL]}}]}}},
+         "id": "r", "model": "m", "choices": [{"message": {"content": "",
+          "tool_calls": [CALL]}}]}}},
     {"id": 3, "source": "agent", "observation": "run", "cause": 2, "content": "7"},
     {"id": 4, "source": "agent", "action": "finish", "args": {"final_thought": "It is 7."}},
 ]  # fmt: skip
@@ -129,7 +130,8 @@ EPISODE = {
     "id": "e", "env": {"id": "x"}, "ok": True, "errors": [],
     "traces": [{"id": "t", "task": {"key": "k", "data": {"answer": "7"}}, "agent": {"name": "a"},
                 "nodes": [{"message": ASK, "sampled": False},
-                          {"parent": 0, "sampled": True, "message": {"role": "assistant", "tool_calls": [
+                          {"parent": 0, "sampled": True, "message": {"role": "assistant",
+                           "tool_calls": [
                               {"id": "c1", "name": "weather", "arguments": '{"city": "Ulm"}'}]}},
                           {"parent": 1, "message": RESULT, "sampled": False},
                           {"parent": 2, "message": SAY, "sampled": True}],
@@ -147,7 +149,8 @@ OPENCLAW = [
 ]
 BATCH = {"batch": [
     {"type": "trace-create", "body": {"id": "t"}},
-    {"type": "generation-create", "body": {"id": "g", "input": {"messages": CHAT[:3]}, "output": SAY}},
+    {"type": "generation-create", "body": {"id": "g", "input": {"messages": CHAT[:3]},
+     "output": SAY}},
 ]}  # fmt: skip
 PROMPT = "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
 
@@ -157,7 +160,8 @@ MADE: dict[str, Log] = {
         ["client.beta.sessions.create", {"agent": {"model": {"id": "m"}, "tools": []}}],
         ["client.beta.sessions.events.send", ["s", {"events": [
             {"type": "user.message", "content": [{"type": "text", "text": "How warm?"}]}]}]],
-        ["client.beta.sessions.events.stream", {"id": "c1", "type": "agent.tool_use", "name": "weather",
+        ["client.beta.sessions.events.stream", {"id": "c1", "type": "agent.tool_use",
+         "name": "weather",
                                                 "input": {"city": "Ulm"}}],
         ["client.beta.sessions.events.stream", {"type": "agent.tool_result", "tool_use_id": "c1",
                                                 "content": [{"type": "text", "text": "7"}]}],
@@ -167,7 +171,8 @@ MADE: dict[str, Log] = {
         {"request": {"messages": [ASK]}, "response": {"type": "message", "content": [USE]}},
         {"request": {"messages": [ASK, {"role": "assistant", "content": [USE]},
                                   {"role": "user", "content": [BACK]}]},
-         "response": {"type": "message", "content": [{"type": "text", "text": "It is 7."}]}}], EXPECTED),
+         "response": {"type": "message", "content": [{"type": "text", "text": "It is 7."}]}}],
+          EXPECTED),
     "atif": ([ATIF], EXPECTED),
     "casino": ([{"dialogue_id": 1, "participant_info": {"mturk_agent_2": {"outcomes": {
         "points_scored": 1}}}, "chat_logs": [
@@ -197,7 +202,8 @@ MADE: dict[str, Log] = {
         {"timestamp": "x", "type": "event_msg", "payload": {"type": "user_message"}},
         item(type="reasoning", summary=[{"type": "summary_text", "text": "Ask."}]),
         item(**FUNCTION), item(**OUTPUT),
-        item(type="message", role="assistant", content=[{"type": "output_text", "text": "It is 7."}])],
+        item(type="message", role="assistant", content=[{"type": "output_text",
+            "text": "It is 7."}])],
         EXPECTED),
     "codex_stream": ([
         {"type": "thread.started", "thread_id": "t"},
@@ -208,7 +214,8 @@ MADE: dict[str, Log] = {
         [(['shell({"command": "ls"})=x', "One."], None)]),
     "colbench": ([{"task": {"problem_description": "How warm?", "ground_truth": "7"}, "reward": 1,
                    "dialogue_history": [{"role": "agent", "content": "It", "output": "It is 7.",
-                                         "input": PROMPT}, {"role": "human_user", "content": "x"}]}],
+                                         "input": PROMPT}, {"role": "human_user",
+                                          "content": "x"}]}],
                  [(["Be brief.", "It is 7."], 1.0)]),
     "gemini_cli": ([{"sessionId": "s", "projectHash": "h", "messages": [
         {"type": "user", "content": "How warm?"},
@@ -225,7 +232,8 @@ MADE: dict[str, Log] = {
     "litellm": ([{"call_type": "completion", "response_cost": 0.1, "messages": CHAT[:3],
                   "response": {"choices": [{"message": SAY}]}}], EXPECTED),
     "mini_swe_agent": ([{"trajectory_format": "mini-swe-agent-1.1", "info": {}, "messages": [
-        *CHAT, {"role": "exit", "content": "x", "extra": {"exit_status": "Submitted"}}]}], EXPECTED),
+        *CHAT, {"role": "exit", "content": "x", "extra": {"exit_status": "Submitted"}}]}],
+            EXPECTED),
     "openai_responses": ([
         {"request": {"input": "How warm?"}, "response": {"object": "response", "id": "1",
                                                          "output": [FUNCTION]}},
@@ -238,17 +246,21 @@ MADE: dict[str, Log] = {
             ASK, {"role": "assistant", "content": [OPENCLAW[1]]}, OPENCLAW[0], SAY)], EXPECTED),
     "openhands": ([{"instance_id": "i", "history": OPENHANDS}], EXPECTED),
     "spans-genai": ([
-        span("a", 1, **{"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(PARTS[:1]),
+        span("a", 1, **{"gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps(PARTS[:1]),
                         "gen_ai.output.messages": json.dumps(PARTS[1:2])}),
-        span("b", 2, **{"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(PARTS[:3]),
+        span("b", 2, **{"gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps(PARTS[:3]),
                         "gen_ai.output.messages": json.dumps(PARTS[3:])})], EXPECTED),
     "spans-openinference": ([span("a", 1, **{"openinference.span.kind": "LLM", **FLAT})], EXPECTED),
     "strands": ([{"one": {"system_prompt": [{"text": "Be brief."}], "messages": [
         {"role": "user", "content": [{"text": "How warm?"}]},
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "weather",
                                                        "input": {"city": "Ulm"}}}]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": "7"}]}}]},
-        {"role": "assistant", "content": [{"text": "It is 7."}]}]}}], [(["Be brief.", *SAID], None)]),
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "c1",
+         "content": [{"text": "7"}]}}]},
+        {"role": "assistant", "content": [{"text": "It is 7."}]}]}}], [(["Be brief.", *SAID],
+         None)]),
     "swe_agent": ([{"environment": "x", "trajectory": [], "history": [
         {"agent": "main", **ASK}, {"agent": "main", **CALLING},
         {"agent": "main", "role": "tool", "content": "7", "tool_call_ids": ["c1"]},
@@ -261,5 +273,5 @@ MADE: dict[str, Log] = {
                                       {"role": "tool", "content": "7"}, SAY]}], REWARDED),
     "verifiers_v1": ([EPISODE], REWARDED),
 }  # fmt: skip
-"""Lines of a file of each format, and what is said in it; the part before a dash is the reader's."""
+"""Lines of a file of each format and what is said in it; the name before a dash is the reader's."""
 POLICIES = {"casino": "mturk_agent_2"}

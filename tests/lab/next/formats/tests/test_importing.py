@@ -1,4 +1,4 @@
-"""What becomes of a log: its split, rewards, policy, what is left out, and what is taken out of it."""
+"""What becomes of a log: its split, rewards and policy, what is left out, what is taken out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from convbench.errors import DataError, RunError
 from convbench.views import messages_before
-from tests.lab.next.formats.importing import ImportPlan
 from tests.lab.next.formats.tests.logs import import_rows, said, write_rows
 from tests.lab.next.formats.write import import_logs
 
@@ -179,9 +178,8 @@ def test_import_logs_reads_each_kind_of_file(tmp_path: Path, ending: str) -> Non
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     else:
         sign = "\t" if ending == "tsv" else ";"
-        path.write_text(
-            f"prompt{sign}completion{sign}reward\n" + sign.join(["Name a bird.", "A wren.", "1"])
-        )
+        cells = [list(rows[0]), map(str, rows[0].values())]
+        path.write_text("\n".join(sign.join(line) for line in cells))
     result = import_logs(str(path), tmp_path / "run", "id1", "log")
     assert said(result) == [(["Name a bird.", "A wren."], 1.0)]
 
@@ -198,9 +196,10 @@ def test_import_logs_reads_a_folder_with_the_splits_of_its_files(tmp_path: Path)
 
 
 def test_import_logs_keeps_what_json_cannot_hold_out(tmp_path: Path) -> None:
-    odd = '{"messages": [{"role": "user", "content": "Hi \\ud83d"}, {"role": "assistant", "content": "Ho"}]'
+    half = json.dumps([{"role": "user", "content": "Hi \ud83d"}, WREN])
+    odd = f'{{"messages": {half}'
     result = import_rows(tmp_path, [odd + ', "reward": NaN, "x": Infinity}', "[" * 2000, row()])
-    assert said(result) == [(["Hi \ufffd", "Ho"], None), (["Name a bird.", "A wren."], None)]
+    assert said(result) == [(["Hi \ufffd", "A wren."], None), (["Name a bird.", "A wren."], None)]
     assert result.left_out == 1
 
 
