@@ -59,4 +59,4 @@ def test_import_logs_of_a_spoilt_log_is_counted_or_one_line(tmp_path: Path, name
             lines[-1] = lines[-1][: len(lines[-1]) // 2]
         path = write_rows(tmp_path / f"log-{seed}.jsonl", lines)
         with suppress(ConvbenchError):
-            import_logs(str(path), tmp_path / f"run-{seed}", "id1", "log")
+            import_logs(str(path), tmp_path / f"run-{seed}", "id1", "log", dry=seed > 2)
