@@ -102,7 +102,8 @@ def options_of(options: type[T], values: Mapping[str, Any]) -> T:
 def _check_bounds(option: FlatOption, value: Any) -> None:
     """Raise SpecError for a number beyond an option's bounds, TypeError for text as a number."""
     kinds = {part for part in (option.kind, *get_args(option.kind)) if part is not type(None)}
-    if isinstance(value, str) and kinds & {int, float} and str not in kinds:
+    words = {word for part in kinds for word in get_args(part)}  # those of a Literal
+    if isinstance(value, str) and kinds & {int, float} and str not in kinds and value not in words:
         raise TypeError(f"{name_of(option)}: found {value!r}; expected a number")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return

@@ -44,6 +44,12 @@ def test_several_temperatures_may_be_text_and_other_numbers_may_not(run: Run) ->
         verbs.build("demo", model="scripted:policy", temperatures="warm", **QUIET)
 
 
+def test_all_is_a_number_of_tasks() -> None:
+    found = verbs.build("demo", model="openai/gpt-4o-mini", tasks="all", samples=1, dry_run=True)
+    assert isinstance(found, DryRun)
+    assert found.calls == 40 * 3
+
+
 def test_a_judge_in_the_place_of_a_run_is_told_where_it_belongs(run: Run) -> None:
     with pytest.raises(UsageError, match=r"behind the run: convbench\.judge\(run, 'rules'\)"):
         verbs.judge("rules")
