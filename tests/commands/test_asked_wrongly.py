@@ -13,13 +13,9 @@ import pytest
 import convbench
 from convbench.engine import jobs
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.models.aliases import resolve
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import CallOptions, RunSettings
-from convbench.shards.build import build_or_resume
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.cli import convbench as typed
 from tests.support.chat.plan import Plan
 from tests.support.exhaustive import exhaustive, first_of
@@ -65,8 +61,7 @@ def test_a_dry_run_of_what_can_begin_names_it(here: Path) -> None:
 
 
 def test_a_judge_without_a_key_is_told_by_its_dry_run(here: Path) -> None:
-    build_or_resume(BuildOptions("demo", tasks=2, model="scripted:policy", run=here / "run",
-                       calls=CallOptions(quiet=True)))  # fmt: skip
+    stages.build("demo", tasks=2, model="scripted:policy", run=here / "run")
     done = typed(here, "judge", "--judge", "gpt-4o", "--run", "run", "--dry-run")
     assert done.code == 1
     assert "verdicts" in done.out
@@ -81,8 +76,7 @@ def test_a_judge_without_a_key_is_told_by_its_dry_run(here: Path) -> None:
 def test_an_evaluation_that_could_not_begin_is_told_by_its_dry_run(
     here: Path, model: str, why: str
 ) -> None:
-    build_or_resume(BuildOptions("demo", tasks=12, model="scripted:policy", run=here / "run",
-                       calls=CallOptions(quiet=True)))  # fmt: skip
+    stages.build("demo", tasks=12, model="scripted:policy", run=here / "run")
     done = typed(here, "eval", model, "--run", "run", "--dry-run")
     real = typed(here, "eval", model, "--run", "run")
     assert "conversations" in done.out
@@ -122,16 +116,13 @@ def test_an_address_that_is_none(address: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_address_in_a_run_that_is_none(here: Path) -> None:
     with Provider() as server:
-        calls = CallOptions(api_base=server.api_base, quiet=True)
-        build_or_resume(
-            BuildOptions("demo", tasks=1, model="openai/x", run=here / "run", calls=calls)
-        )
+        stages.build("demo", tasks=1, model="openai/x", run=here / "run", api_base=server.api_base)
     file = here / "run" / "run.json"
     file.write_text(file.read_text().replace(server.api_base, "http://h:99999/v1"))
     with pytest.raises(
         ConvbenchError, match=r"openai/x: its address in the run: found 'http://h:9"
     ):
-        build_or_resume(BuildOptions(run=here / "run", calls=CallOptions(quiet=True)))
+        stages.build(run=here / "run")
 
 
 @pytest.mark.parametrize("name", ["openai/", "anthropic/", "hosted_vllm/ ", " "])
@@ -169,25 +160,28 @@ def test_there_are_no_more_workers_than_jobs(here: Path, monkeypatch: pytest.Mon
         await real(tasks, gate)
 
     monkeypatch.setattr(jobs, "_all", counted)
-    build_or_resume(BuildOptions("demo", tasks=3, model="scripted:policy", run=here / "run",
-                       shape=RunSettings(samples=2, temperatures=(0.7,)),
-                       calls=CallOptions(quiet=True, concurrency=10_000)))  # fmt: skip
+    stages.build(
+        "demo",
+        tasks=3,
+        model="scripted:policy",
+        run=here / "run",
+        samples=2,
+        temperatures=(0.7,),
+        concurrency=10_000,
+    )
     assert many == [6]
 
 
 def test_the_nucleus_is_sent_recorded_and_evaluated_alike(here: Path) -> None:
-    shape = RunSettings(samples=1, temperatures=(0.7,), top_p=0.9)
+    shape = {"samples": 1, "temperatures": (0.7,), "top_p": 0.9}
     with Provider(Plan(keep_requests=99)) as server:
-        calls = CallOptions(api_base=server.api_base, quiet=True)
-        options = BuildOptions("demo", tasks=5, model="openai/x", run=here / "run", shape=shape,
-                               calls=calls)  # fmt: skip
-        build_or_resume(options)
-        build_or_resume(
-            BuildOptions(
-                "demo", tasks=5, model="openai/x", run=here / "run", shape=shape, calls=calls
-            )
+        stages.build(
+            "demo", tasks=5, model="openai/x", run=here / "run", **shape, api_base=server.api_base
         )
-        child = evaluate_policy(EvalOptions("openai/y", (here / "run",), calls=calls)).run
+        stages.build(
+            "demo", tasks=5, model="openai/x", run=here / "run", **shape, api_base=server.api_base
+        )
+        child = stages.evaluate("openai/y", here / "run", api_base=server.api_base)
         assert {body.get("top_p") for body in server.requests} == {0.9}
     for run in (Run.open(here / "run"), child):
         assert run.manifest.cast["assistant"].sampling.top_p == 0.9
@@ -200,15 +194,14 @@ def test_what_weights_cut_by_themselves_is_recorded(here: Path) -> None:
     config = weights / "generation_config.json"
     said = json.loads(config.read_text()) if config.exists() else {}
     config.write_text(json.dumps({**said, "top_p": 0.8, "top_k": 20}))
-    run = build_or_resume(
-        BuildOptions(
-            "pocket",
-            tasks=1,
-            model=f"local:{weights}",
-            run=here / "run",
-            shape=RunSettings(samples=1, temperatures=(0.7,), max_tokens=4),
-            calls=CallOptions(quiet=True),
-        )
+    run = stages.build(
+        "pocket",
+        tasks=1,
+        model=f"local:{weights}",
+        run=here / "run",
+        samples=1,
+        temperatures=(0.7,),
+        max_tokens=4,
     )
     policy = run.manifest.cast[run.manifest.protocol.policy]
     assert policy.own_sampling == {"top_p": 0.8, "top_k": 20}

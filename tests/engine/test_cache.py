@@ -14,10 +14,8 @@ from convbench.engine import Journal
 from convbench.engine.reply_cache import ReplyCache, reply_name
 from convbench.engine.wire_file import WireFile
 from convbench.errors import RunError
-from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions
 from convbench.schema import Completion, Message, Reasoning, Sampling
-from convbench.shards.build import build_or_resume
+from tests.helpers import stages
 from tests.helpers.cli import records
 from tests.helpers.typed import Typist
 from tests.support.chat.plan import Plan
@@ -132,10 +130,13 @@ def test_a_file_that_cannot_be_closed_leaves_no_other_open(
     monkeypatch.setattr(WireFile, "close", refuse)
     monkeypatch.setattr(ReplyCache, "close", lambda self: closed.append("cache"))
     monkeypatch.setattr(Journal, "close", lambda self: closed.append("journal"))
-    made = BuildOptions(
-        "demo", tasks=1, model="scripted:policy", run=tmp_path / "run",
-        calls=CallOptions(quiet=True, keep_wire=True, cache=tmp_path / "cache" / "replies.db"),
-    )  # fmt: skip
     with pytest.raises(OSError, match="the disk is full"):
-        build_or_resume(made)
+        stages.build(
+            "demo",
+            tasks=1,
+            model="scripted:policy",
+            run=tmp_path / "run",
+            keep_wire=True,
+            cache=tmp_path / "cache" / "replies.db",
+        )
     assert closed == ["cache", "journal"]

@@ -13,12 +13,11 @@ import pytest
 from convbench.engine import Budget, Caller, Journal, RetryPolicy
 from convbench.engine.budget import format_spend
 from convbench.errors import BudgetError, ModelError, UsageError
-from convbench.experiments.experiment import run_experiment
 from convbench.models import open_model
-from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import share_ledger
 from convbench.schema import Completion, Sampling
+from tests.helpers import stages
 from tests.helpers.bills import CASES, INPUT, MODEL, OUTPUT, always, spend
 from tests.helpers.cli import convbench, finish, start, until
 from tests.support.chat.plan import Plan
@@ -176,9 +175,11 @@ def test_an_experiment_has_one_ledger_for_all_its_runs(tmp_path: Path) -> None:
     )
 
     def go(budget: float | None) -> None:
-        calls = CallOptions(provider.api_base, budget=budget, quiet=True)
-        run_experiment(
-            ExperimentOptions(str(tmp_path / "small.yaml"), tmp_path / "runs", calls=calls)
+        stages.experiment(
+            str(tmp_path / "small.yaml"),
+            run=tmp_path / "runs",
+            api_base=provider.api_base,
+            budget=budget,
         )
 
     with Provider(Plan()) as provider:

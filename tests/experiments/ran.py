@@ -8,16 +8,12 @@ from typing import Any
 
 import yaml
 
-from convbench.experiments.experiment import ExperimentResult, run_experiment
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions, SpecOptions
+from convbench.experiments.experiment import ExperimentResult
+from tests.helpers import stages
 
 
 def ran(folder: Path, spec: Mapping[str, Any], *sets: str, **more: Any) -> ExperimentResult:
     """Run a spec in a folder, again where it stopped."""
     file = folder / "experiment.yaml"
     file.write_text(yaml.safe_dump(spec))
-    specs, calls = SpecOptions(sets=sets), CallOptions(quiet=True)
-    return run_experiment(
-        ExperimentOptions(str(file), folder / "r", specs=specs, calls=calls, **more)
-    )
+    return stages.experiment(str(file), run=folder / "r", set=sets, **more)

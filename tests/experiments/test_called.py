@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.options.report import ReportOptions
-from convbench.reports.report import create_report
 from tests.experiments.ran import ran
+from tests.helpers import stages
 
 SPEC = {
     "title": "a learner of few steps", "tasks": ["pocket"], "modes": ["thinking"], "count": 16,
@@ -34,7 +33,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 
 def compared(place: Path, said: str) -> list[str]:
     """Return whom the table of differences to SWiFt compares with it."""
-    made = create_report(ReportOptions((place,), against=(said,))).document
+    made = stages.report(place, against=(said,)).document
     tables = [table for part in made.parts for table in part.tables]
     (found,) = [table for table in tables if table.caption.startswith("Differences to SWiFt")]
     return [row[0].text for row in found.rows]
@@ -58,4 +57,4 @@ def test_a_name_that_is_none_is_one_line_that_says_the_names(places: tuple[Path,
     said = "^--against refit: found no such policy; expected one of SWiFt, Base$"
     for place in places:
         with pytest.raises(RunError, match=said):
-            create_report(ReportOptions((place,), against=("refit",)))
+            stages.report(place, against=("refit",))

@@ -8,11 +8,10 @@ import pytest
 
 from convbench.experiments.evaluate import evaluate_policy
 from convbench.options.evaluate import EvalOptions
-from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
-from convbench.reports.report import create_report
 from convbench.reports.writers import render_text
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.helpers.vllm import python
 from tests.learn import tiny
 from tests.reports.synthetic import logged
@@ -62,7 +61,7 @@ def test_an_evaluation_that_exists_keeps_its_engine(
 
 
 def note_of(run: Run) -> str | None:
-    text = render_text(create_report(ReportOptions((run.path,))).document, "markdown")
+    text = render_text(stages.report(run.path).document, "markdown")
     return next((line for line in text.splitlines() if "Not sampled by one engine" in line), None)
 
 

@@ -11,10 +11,11 @@ import yaml
 
 from convbench.errors import SpecError
 from convbench.experiments.cells import build_options, plan_steps, train_options, without_address
-from convbench.experiments.experiment import load_specs, run_experiment
+from convbench.experiments.experiment import load_specs
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.cli import convbench
 
 PLUGIN = """
@@ -125,10 +126,13 @@ def test_every_step_gets_what_is_said_of_calls(folder: Path) -> None:
 def test_a_run_that_was_built_otherwise_is_no_cell_of_this(folder: Path) -> None:
     typed = ("experiment", "table.yaml", "--run", "root", "--plugin", "own/helpers.py", "-q")
     assert convbench(folder, *typed, "--only", "*/build", "--set", "also=[]").code == 0
-    changed = run_experiment(
-        ExperimentOptions("table.yaml", Path("root"), dry_run=True, specs=SpecOptions(
-            sets=("samples=2", "also=[]"), plugins=(Path("own/helpers.py"),)))
-    )  # fmt: skip
+    changed = stages.experiment(
+        "table.yaml",
+        run=Path("root"),
+        dry_run=True,
+        set=("samples=2", "also=[]"),
+        plugin=(Path("own/helpers.py"),),
+    )
     (line,) = changed.plan.missing
     assert "built with other settings" in line
     assert "--run DIR" in line

@@ -16,12 +16,11 @@ from convbench.experiments.experiment import ExperimentResult
 from convbench.experiments.scheduler import tasks_of
 from convbench.models.devices import placement_of
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, devices_as_pairs, parse_devices
-from convbench.reports.report import create_report
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.experiments.ran import ran
+from tests.helpers import stages
 from tests.helpers.sandbox import needs_wall, renders
 from tests.support.chat.plan import Plan
 from tests.support.provider import Call, Provider
@@ -198,7 +197,7 @@ def run_collaboration(
 
 
 def published_rows(result: ExperimentResult) -> list[list[str]]:
-    report = create_report(ReportOptions((result.runs[0],), paper=True))
+    report = stages.report(result.runs[0], paper=True)
     (table,) = (t for part in report.document.parts for t in part.tables if t.label == "published")
     return [[cell.text for cell in row] for row in table.rows]
 

@@ -12,12 +12,13 @@ import yaml
 
 from convbench.errors import SpecError
 from convbench.experiments.cells import train_options
-from convbench.experiments.experiment import ExperimentResult, run_experiment
+from convbench.experiments.experiment import ExperimentResult
 from convbench.experiments.scheduler import tasks_of
 from convbench.experiments.step import step_fingerprint
 from convbench.options.experiment import ExperimentOptions
 from convbench.store import Run
 from tests.experiments.ran import ran
+from tests.helpers import stages
 
 BOTH: dict[str, Any] = {
     "title": "two tasks", "tasks": ["pocket", "pocket-tools"], "modes": ["standard"],
@@ -85,7 +86,7 @@ def test_a_recipe_stands_once_more_under_a_label(tmp_path: Path) -> None:
         "launch=\"none\"", "fit.epochs=2", "fit.learning_rate=0.2"
     }  # fmt: skip
     assert "fit.epochs=3" in said[f"{cell}pooled-refit-hot"]
-    curve = run_experiment(ExperimentOptions("smollm-learners", tmp_path / "s", dry_run=True)).plan
+    curve = stages.experiment("smollm-learners", run=tmp_path / "s", dry_run=True).plan
     assert sum(one.step.kind == "train" for one in curve.steps) == 19
 
 

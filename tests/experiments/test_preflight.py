@@ -11,18 +11,11 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import BudgetError, FatalModelError, PreflightError
-from convbench.experiments.evaluate import evaluate_policy
-from convbench.experiments.experiment import run_experiment
 from convbench.experiments.seal import train_rounds
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.cli import environment
 from tests.support.chat.plan import Plan
 from tests.support.exhaustive import every_nth
@@ -46,18 +39,15 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Provid
 
 def built(path: Path, **more: object) -> Run:
     """Three questions, one to test with."""
-    values = {"model": "scripted:policy", "tasks": 3, "calls": QUIET, **more}
-    build_or_resume(BuildOptions(
-        task="demo", run=path, shape=RunSettings(samples=1, temperatures=(0.5,)),
-        specs=SpecOptions(sets=("task.sample.train=0.67",)), **values,
-    ))  # fmt: skip
-    return Run.open(path)
+    values = {"model": "scripted:policy", "tasks": 3, **more}
+    sets = ("task.sample.train=0.67",)
+    return stages.build("demo", run=path, samples=1, temperatures=(0.5,), set=sets, **values)
 
 
 def judged_by(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave in a run what a judge leaves in it that is no longer to be had."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    judge_run(JudgeOptions(("hosted_vllm/judge",), run.path, calls=QUIET))
+    stages.judge(run.path, "hosted_vllm/judge")
     for file in [*run.path.glob("judges/*.json"), run.verdicts_file]:
         file.write_text(file.read_text().replace("hosted_vllm/judge", name))
     monkeypatch.delenv("OPENAI_API_KEY")
@@ -70,7 +60,7 @@ def test_eval_asks_nobody_where_the_judge_has_no_key(
     judged_by(run, KEYLESS, monkeypatch)
     before = provider.stats.calls
     with pytest.raises(FatalModelError, match="ANTHROPIC_API_KEY"):
-        evaluate_policy(EvalOptions("hosted_vllm/policy", run.path, calls=QUIET))
+        stages.evaluate("hosted_vllm/policy", run.path)
     assert provider.stats.calls == before
     assert not run.evals_folder.exists()
 
@@ -79,11 +69,10 @@ def test_eval_asks_nobody_where_the_judge_has_no_price_for_the_budget(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = built(tmp_path / "run")
-    judge_run(JudgeOptions(("hosted_vllm/judge",), run.path, calls=QUIET))
+    stages.judge(run.path, "hosted_vllm/judge")
     before = provider.stats.calls
-    calls = CallOptions(quiet=True, budget=1.0)
     with pytest.raises(BudgetError, match="hosted_vllm/judge"):
-        evaluate_policy(EvalOptions("scripted:policy", run.path, calls=calls))
+        stages.evaluate("scripted:policy", run.path, budget=1.0)
     assert provider.stats.calls == before
     assert not run.evals_folder.exists()
 
@@ -93,7 +82,7 @@ def test_no_judge_of_a_panel_is_asked_where_another_has_no_key(
 ) -> None:
     run = built(tmp_path / "run")
     with pytest.raises(FatalModelError, match="ANTHROPIC_API_KEY"):
-        judge_run(JudgeOptions(("hosted_vllm/judge", KEYLESS), run.path, calls=QUIET))
+        stages.judge(run.path, "hosted_vllm/judge", KEYLESS)
     assert provider.stats.calls == 0
     assert not run.verdicts_file.exists()
 
@@ -107,7 +96,7 @@ def test_an_experiment_opens_its_judges_before_it_builds(
         "model": "hosted_vllm/policy", "judges": [KEYLESS],
     }))  # fmt: skip
     with pytest.raises(PreflightError, match="ANTHROPIC_API_KEY"):
-        run_experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
+        stages.experiment(str(spec), run=tmp_path / "root")
     assert provider.stats.calls == 0
     assert not (tmp_path / "root").exists()
 
@@ -121,7 +110,7 @@ def test_an_experiment_asks_where_the_weights_are_before_it_builds(
         "model": "hosted_vllm/policy", "judges": ["rules"],
     }))  # fmt: skip
     with pytest.raises(PreflightError, match="weights are not recorded"):
-        run_experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
+        stages.experiment(str(spec), run=tmp_path / "root")
     assert provider.stats.calls == 0
     assert not (tmp_path / "root").exists()
 
@@ -145,7 +134,7 @@ def test_a_checkpoint_that_is_not_there_is_no_model_name(
     (run.checkpoints_folder / "swift" / "config.json").write_text("{}")
     name = policy.format(run=run.path)
     with pytest.raises(FatalModelError, match="no such folder") as caught:
-        evaluate_policy(EvalOptions(name, run.path, calls=QUIET))
+        stages.evaluate(name, run.path)
     assert ("swift" in str(caught.value)) == (name == str(run.checkpoints_folder / "nope"))
     assert not run.evals_folder.exists()
 

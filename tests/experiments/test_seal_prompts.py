@@ -12,15 +12,14 @@ from convbench.experiments.experiment import ExperimentResult
 from convbench.judges.adaptation.accuracies import edit_accuracies
 from convbench.judges.adaptation.runner import LearnerRef
 from convbench.judges.run import judges_of
-from convbench.options.report import ReportOptions
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
 from convbench.reports.published import printed_rounds
-from convbench.reports.report import create_report
 from convbench.reports.writers import render_text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.experiments.ran import ran
+from tests.helpers import stages
 from tests.support.provider import Call, Provider
 from trainers.pocket import edits
 
@@ -106,7 +105,7 @@ def test_the_other_models_edits_are_learnt_by_the_policy_one_by_one_and_all_at_o
 
 
 def test_it_stands_in_the_printed_tables_line_and_in_the_curve(done: ExperimentResult) -> None:
-    report = create_report(ReportOptions((done.runs[0],), paper=True, plots=True))
+    report = stages.report(done.runs[0], paper=True, plots=True)
     (table,) = (t for part in report.document.parts for t in part.tables if t.label == "published")
     names = [row[0].text for row in table.rows]
     assert names[names.index("self-edits of gpt-4.1") + 1] == "  Passage + GPT-4.1 data"

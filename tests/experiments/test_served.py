@@ -14,6 +14,7 @@ from convbench.experiments.run import StepProgress
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.vllm import python
 from tests.support.processes import gone
 
@@ -61,7 +62,6 @@ def test_an_interpreter_without_vllm_is_missing_before_anything_begins(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("served.yaml").write_text(yaml.safe_dump(SPEC))
-    calls = CallOptions(quiet=True, vllm_python=Path("/nowhere/python"))
     with pytest.raises(PreflightError, match="--vllm-python /nowhere/python: found no such"):
-        run_experiment(ExperimentOptions("served.yaml", Path("root"), calls=calls))
+        stages.experiment("served.yaml", run=Path("root"), vllm_python=Path("/nowhere/python"))
     assert not Path("root").exists()

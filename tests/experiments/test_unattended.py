@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ import pytest
 import yaml
 
 from convbench.errors import PreflightError, SpecError
-from convbench.experiments.experiment import ExperimentResult, run_experiment
+from convbench.experiments.experiment import ExperimentResult
 from convbench.experiments.run import StepProgress
 from convbench.experiments.step import OutcomeRecord
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.shared import CallOptions
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.cli import ROOT, convbench, finish, records, start, until
 from tests.helpers.typed import type_here
 from tests.support.chat.plan import Plan
@@ -56,10 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def quick(*sets: str, **more: Any) -> ExperimentResult:
-    asked = ExperimentOptions(
-        "quick.yaml", Path("root"), specs=SpecOptions(sets=sets), calls=QUIET, **more
-    )
-    return run_experiment(asked)
+    return stages.experiment("quick.yaml", run=Path("root"), set=sets, **more)
 
 
 def states(found: ExperimentResult) -> dict[str, str]:
@@ -161,10 +157,10 @@ def test_devices_that_are_not_there_stand_in_the_one_list(
     assert "OPENAI_API_KEY" in said
 
     monkeypatch.setenv(*next(iter(two.items())))
-    there = replace(QUIET, devices=("policy=2", "policy=1", "judge=[0, 1]", "trainer=[1]"))
-    asked = ExperimentOptions("quick.yaml", calls=there, dry_run=True, specs=SpecOptions(
-        sets=("judges=[rules]", *sets[1:])))  # fmt: skip
-    assert run_experiment(asked).plan.missing == []
+    there = ("policy=2", "policy=1", "judge=[0, 1]", "trainer=[1]")
+    sets = ("judges=[rules]", *sets[1:])
+    planned = stages.experiment("quick.yaml", devices=there, dry_run=True, set=sets).plan
+    assert planned.missing == []
 
 
 @pytest.mark.exhaustive
@@ -175,7 +171,6 @@ def test_a_judge_that_goes_down_is_recorded_and_asked_again(
     none."""
     sets = ("tasks=[demo]", "judges=[hosted_vllm/judge]", "learners=[base]", "count=20",
             "model=scripted:policy")  # fmt: skip
-    asked = ExperimentOptions("quick.yaml", Path("root"), specs=SpecOptions(sets=sets), calls=QUIET)
     with port_of_ours() as port:
         with Provider(port=port) as provider:
             monkeypatch.setenv("HOSTED_VLLM_API_BASE", provider.api_base)
@@ -184,25 +179,23 @@ def test_a_judge_that_goes_down_is_recorded_and_asked_again(
                 if progress.address.endswith("/judge"):  # either cell's may begin first
                     provider.stop()
 
-            found = run_experiment(asked, tell)
+            found = quick(*sets, tell=tell)
         assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
         assert all("cannot connect to" in line for line in found.failure_lines)
         with pytest.raises(PreflightError, match=r"judge hosted_vllm/judge: .*found no server at"):
-            run_experiment(asked)
+            quick(*sets)
         with Provider(port=port) as provider:
-            again = run_experiment(asked)
+            again = quick(*sets)
             assert again.is_complete
             asked_before = provider.stats.calls
-            assert run_experiment(asked).is_complete
+            assert quick(*sets).is_complete
             assert provider.stats.calls == asked_before, "what is done is not asked again"
 
     with Provider(Plan(api_keys=("sk-right",))) as provider:
         monkeypatch.setenv("OPENAI_API_BASE", provider.api_base)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
-        two = replace(QUIET, concurrency=2)
-        wrong = replace(asked, root=Path("other"), calls=two, specs=SpecOptions(sets=(
-            *sets, "judges=[openai/gpt-4o-mini, rules]")))  # fmt: skip
-        found = run_experiment(wrong)
+        sets = (*sets, "judges=[openai/gpt-4o-mini, rules]")
+        found = stages.experiment("quick.yaml", run=Path("other"), concurrency=2, set=sets)
         assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
         assert all("sk-wrong" not in line and "key" in line for line in found.failure_lines)
         assert provider.stats.calls <= 2 * 2, "one answer of each cell tells that no other comes"
@@ -235,14 +228,14 @@ def test_settings_of_a_task_and_of_a_cell(folder: Path) -> None:
     assert noted.notes == ["per_task.pockett: no cell is of this task"]
 
 
-@pytest.mark.parametrize("asked", [{"only": ("pocket-thinking",)}, {"start": "nowhere"}])
+@pytest.mark.parametrize("asked", [{"only": ("pocket-thinking",)}, {"from": "nowhere"}])
 def test_a_cell_that_is_none_is_refused(folder: Path, asked: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=r"found no such cell or step.*pocket-thinking-seed0"):
         quick(**asked)
 
 
 def test_from_a_step_on(folder: Path) -> None:
-    planned = quick(start="pocket-standard-seed0/train/refit", dry_run=True).plan
+    planned = quick(**{"from": "pocket-standard-seed0/train/refit"}, dry_run=True).plan
     assert [part.step.address for part in planned.steps] == [
         "pocket-standard-seed0/train/refit", "pocket-standard-seed0/eval/refit",
     ]  # fmt: skip

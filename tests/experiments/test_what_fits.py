@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiments.experiment import run_experiment
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions, SpecOptions
 from tests.bench.bench import ROOT
+from tests.helpers import stages
 from tests.learn.shapes import QWEN_7B, write_model
 
 
@@ -36,11 +34,9 @@ def test_the_papers_experiments_fit(
     write_model(tmp_path / "llama")
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     write_model(tmp_path / "qwen", {**QWEN_7B, "max_position_embeddings": 131_072})
-    specs = SpecOptions(sets=(f"model=vllm:{tmp_path / model}",))
-    options = ExperimentOptions(
-        name, tmp_path / "r", specs=specs, calls=CallOptions(quiet=True), dry_run=True
-    )
-    plan = run_experiment(options).plan
+    plan = stages.experiment(
+        name, run=tmp_path / "r", set=(f"model=vllm:{tmp_path / model}",), dry_run=True
+    ).plan
     unfit = [
         line for line in plan.missing if "fits" in line or "GB" in line or "has devices" in line
     ]

@@ -11,10 +11,9 @@ import pytest
 
 from convbench.errors import DataError, TrainError
 from convbench.formats.importing import import_file
-from convbench.learn.train import train_recipe
-from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.train import TrainOptions
+from convbench.learn.train import TrainResult
 from convbench.store.query import run_query
+from tests.helpers import stages
 from tests.learn.tiny import save_model
 from tests.support.later import later
 
@@ -60,11 +59,10 @@ def written(file: Path, rows: list[dict[str, Any]]) -> Path:
     return file
 
 
-def options(run: Path, model: Path, *sets: str, dry: bool = False) -> TrainOptions:
-    return TrainOptions(
-        "sweet", run=run, model=str(model), in_process=True, dry_run=dry,
-        specs=SpecOptions(sets=(*SETS, *sets)), calls=CallOptions(quiet=True),
-    )  # fmt: skip
+def train(run: Path, model: Path, *sets: str, dry: bool = False) -> TrainResult:
+    return stages.train(
+        "sweet", run, model=str(model), in_process=True, dry_run=dry, set=(*SETS, *sets)
+    )
 
 
 def test_from_the_release_to_a_policy(tmp_path: Path) -> None:
@@ -86,7 +84,7 @@ def test_from_the_release_to_a_policy(tmp_path: Path) -> None:
     ).rows == [(0,)]
 
     base = save_model(tmp_path / "base")
-    said = train_recipe(options(run.path, base, dry=True)).preview
+    said = train(run.path, base, dry=True).preview
     text = "\n".join(said)
     assert "stage 1: 3 pairs of trajectories" in text, "one of two best against the lower one"
     assert "tied questions: 3 of 3 (ties: random, one of the equals is drawn)" in text
@@ -97,7 +95,7 @@ def test_from_the_release_to_a_policy(tmp_path: Path) -> None:
     assert "peak memory of scoring: about 0.0" in text
     assert "peak memory of stage 1: about 0.0" in text
     assert not run.checkpoints_folder.exists()
-    path = train_recipe(options(run.path, base)).path
+    path = train(run.path, base).path
     assert path is not None
     critic = json.loads((path / "critic" / "training.json").read_text())
     assert critic["items"] == 3
@@ -112,15 +110,15 @@ def test_a_dry_run_refuses_what_training_would(tmp_path: Path) -> None:
     run = import_file(written(tmp_path / "rows.jsonl", rows), tmp_path / "run", "run-1").run
     base = save_model(tmp_path / "base")
     with pytest.raises(TrainError, match="found no hidden field 'reference'; it has"):
-        train_recipe(options(run.path, base, dry=True))
+        train(run.path, base, dry=True)
     with pytest.raises(TrainError, match="no hidden field 'reference'"):
-        train_recipe(options(run.path, base, "lora.quantize=4bit", dry=True))
+        train(run.path, base, "lora.quantize=4bit", dry=True)
     with pytest.raises(TrainError, match="expected a multiple of 3"):
-        train_recipe(options(run.path, base, "fit.batch_size=3", "fit.batch=8", dry=True))
+        train(run.path, base, "fit.batch_size=3", "fit.batch=8", dry=True)
     told = "args.hidden=[tests]"
     with pytest.raises(TrainError, match="critic takes an adapter on unquantized weights"):
-        train_recipe(options(run.path, base, told, "lora.quantize=4bit", dry=True))
-    assert "stage 2" in "\n".join(train_recipe(options(run.path, base, told, dry=True)).preview)
+        train(run.path, base, told, "lora.quantize=4bit", dry=True)
+    assert "stage 2" in "\n".join(train(run.path, base, told, dry=True).preview)
 
 
 def test_samples_of_a_question_hide_the_same(tmp_path: Path) -> None:

@@ -10,17 +10,14 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.hub.checkpoint import results_of
-from convbench.hub.dataset import publish_dataset
 from convbench.hub.figures import card_figures
 from convbench.judges.resolve import resolve_judge
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions
 from convbench.schema import Conversation
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.query import run_query
 from convbench.viewer.figures import overview_figures
 from convbench.viewer.library import index_runs
+from tests.helpers import stages
 from tests.hub.runs import (
     ANSWERS,
     JUDGE,
@@ -52,8 +49,8 @@ def judged(folder: Path, **usage: float | None) -> Run:
 
 
 def card(run: Run, **more: str) -> str:
-    done = publish_dataset(run, "me/set", dry_run=True, folder=run.path / "publish", **more)
-    return " ".join((done.dataset.folder / "README.md").read_text().split())
+    done = stages.publish(run, "me/set", folder=run.path / "publish", **more)
+    return " ".join((done.folder / "README.md").read_text().split())
 
 
 @pytest.mark.parametrize(("each", "judging", "both"), [
@@ -116,10 +113,9 @@ def test_a_card_tells_the_temperature_that_was_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: dict[str, str], said: str
 ) -> None:
     run = write_run(tmp_path / "run", verdicts=[])
-    calls = CallOptions(quiet=True)
     with Provider(Plan(refuse=refuse, keep_requests=99)) as server:
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.api_base)
-        judge_run(JudgeOptions(("hosted_vllm/judge",), run.path, calls=calls))
+        stages.judge(run.path, "hosted_vllm/judge")
         answered = server.requests[-1]
     assert ("temperature" in answered) == (not refuse)
     assert f"| `hosted_vllm/judge` | {said} |" in card(run)

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.hub.dataset import name_by_id, publish_dataset
+from convbench.hub.dataset import name_by_id
 from convbench.hub.verify import verify_target
 from convbench.rollout.plan import conversation_id
 from convbench.schema import Metric, Verdict
@@ -28,6 +28,7 @@ from convbench.store.folder_seal import check_folder, names_in, seal_folder
 from convbench.store.formats import format_result
 from convbench.store.query import run_query
 from convbench.util.terminal import Terminal
+from tests.helpers import stages
 from tests.hub.runs import conversation, write_run
 
 STEERS = ("j\x1b]0;PWN\x07", "\x1b[2J", "a\u202eb", "\x9b2J", "a\rb", "\x00")
@@ -73,20 +74,20 @@ def test_a_set_writes_no_file_of_a_users(tmp_path: Path) -> None:
     first = next(run.conversations()).conversation_id
     rename(run.path, first, str(victim.with_suffix("")))
     with pytest.raises(RunError, match=r"conversations\.jsonl:\d+: conversation_id: "):
-        publish_dataset(Run.open(run.path), "me/set", dry_run=True)
+        stages.publish(Run.open(run.path), "me/set")
     with pytest.raises(HubError, match="conversation_id: "):
         check_run(run.path, "mallory/set")
     assert victim.read_text() == "mine\n"
 
 
 def test_traces_are_numbered(tmp_path: Path) -> None:
-    folder = publish_dataset(write_run(tmp_path / "run"), "me/set", dry_run=True).dataset.folder
+    folder = stages.publish(write_run(tmp_path / "run"), "me/set").folder
     names = sorted(path.name for path in (folder / "traces").iterdir())
     assert names == [f"{number:05}.jsonl" for number in range(1, len(names) + 1)]
 
 
 def test_a_set_whose_traces_are_named_by_ids_is_verified_still(tmp_path: Path) -> None:
-    folder = publish_dataset(write_run(tmp_path / "run"), "me/set", dry_run=True).dataset.folder
+    folder = stages.publish(write_run(tmp_path / "run"), "me/set").folder
     about = check_folder(folder).about
     name_by_id(folder)
     assert (folder / "traces" / "run-q0-0.jsonl").is_file()
@@ -171,7 +172,7 @@ def test_a_card_holds_no_image_or_link_of_others(tmp_path: Path) -> None:
     spec["cast"]["assistant"]["model"] = f"x`{TITLE}"
     spec["packages"] = {TITLE: TITLE}
     (run.path / "run.json").write_text(json.dumps(spec))
-    folder = publish_dataset(Run.open(run.path), "me/set", dry_run=True).dataset.folder
+    folder = stages.publish(Run.open(run.path), "me/set").folder
     found = tokens((folder / "README.md").read_text())
     assert [one for one in found if one.type == "image"] == []
     assert [one.attrs["href"] for one in found if one.type == "link_open"

@@ -11,10 +11,11 @@ import yaml
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.hub.dataset import publish_dataset, write_dataset_folder
+from convbench.hub.dataset import write_dataset_folder
 from convbench.hub.safety import SecretScanner
 from convbench.schema import Speaker, Turn
 from convbench.store import Run
+from tests.helpers import stages
 from tests.hub.runs import (
     ANSWERS,
     conversation,
@@ -29,7 +30,7 @@ from tests.hub.runs import (
 
 def dry(run: Run, **options: Any) -> Path:
     """The folder of a dry run."""
-    return publish_dataset(run, "alice/set", dry_run=True, **options).dataset.folder
+    return stages.publish(run, "alice/set", **options).folder
 
 
 def front_of(folder: Path) -> dict[str, Any]:
@@ -272,14 +273,14 @@ def test_leaking_conversations_can_be_left_out(tmp_path: Path) -> None:
     run = leaky(tmp_path, f"Hint: {HIDDEN}.")
     with run.conversations_file.open("ab") as file:
         file.write(conversation(0, 1).model_dump_json().encode() + b"\n")
-    done = publish_dataset(run, "alice/set", dry_run=True, leave_out_leaks=True)
-    assert done.dataset.left_out == 1
-    assert done.dataset.rows["conversations"] == {"train": 1}
-    for path in done.dataset.folder.rglob("*"):
+    done = stages.publish(run, "alice/set", leave_out_leaks=True)
+    assert done.left_out == 1
+    assert done.rows["conversations"] == {"train": 1}
+    for path in done.folder.rglob("*"):
         if path.suffix in (".jsonl", ".md") and path.name != "examples.jsonl":
             assert "run-q0-0" not in path.read_text()
     kept = [json.loads(line)["conversation_id"]
-            for line in (done.dataset.folder / "run/conversations.jsonl").open()]  # fmt: skip
+            for line in (done.folder / "run/conversations.jsonl").open()]  # fmt: skip
     assert kept == ["run-q0-1"]
 
 

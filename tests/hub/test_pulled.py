@@ -17,23 +17,16 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import ConvbenchError
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.experiments.rounds import run_rounds
-from convbench.hub.dataset import publish_dataset
 from convbench.judges.adaptation.settings import InnerSettings, training_texts
 from convbench.judges.run import judges_of
-from convbench.learn.train import train_recipe
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.options.train import RoundsOptions, TrainOptions
+from convbench.options.shared import CallOptions
+from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import check_consent
 from convbench.schema import ImagePart, JudgeSpec, ModelConfig
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.portable import make_portable, portable_text, within_limits
+from tests.helpers import stages
 from tests.helpers.hub_client import Client
 from tests.helpers.published import fetch
 from tests.hub.runs import conversation, write_run
@@ -74,15 +67,18 @@ def user(
 def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Files of an honest published set: one question, a teacher who speaks, rules as judge."""
     place = tmp_path_factory.mktemp("base")
-    made = build_or_resume(
-        BuildOptions(
-            task="demo", protocol="clarifying", tasks=4, shape=RunSettings(samples=1),
-            model="scripted:policy", teacher="scripted:policy", run=place / "run", calls=QUIET,
-        )
-    )  # fmt: skip
+    made = stages.build(
+        "demo",
+        protocol="clarifying",
+        tasks=4,
+        samples=1,
+        model="scripted:policy",
+        teacher="scripted:policy",
+        run=place / "run",
+    )
     assert made.path
-    judge_run(JudgeOptions(("rules",), made.path, calls=QUIET))
-    publish_dataset(Run.open(made.path), "mallory/set", dry_run=True, folder=place / "set")
+    stages.judge(made.path, "rules")
+    stages.publish(Run.open(made.path), "mallory/set", folder=place / "set")
     files = sorted(path for path in (place / "set").rglob("*") if path.is_file())
     return {path.relative_to(place / "set").as_posix(): path.read_bytes() for path in files}
 
@@ -133,23 +129,23 @@ def lose(run: Path) -> None:
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
 
 
-def evaluated(run: Path, calls: CallOptions = QUIET) -> None:
+def evaluated(run: Path, **more: Any) -> None:
     """`eval scripted:policy --run RUN`."""
-    result = evaluate_policy(EvalOptions("scripted:policy", run, split="train", calls=calls))
+    result = stages.evaluate_result("scripted:policy", run, split="train", **more)
     for judged in result.judged.summaries if result.judged else ():
         if judged.jobs.stopped:
             raise judged.jobs.stopped
 
 
-def judged_again(run: Path, calls: CallOptions = QUIET) -> None:
+def judged_again(run: Path) -> None:
     """`judge --run RUN`, with the judge that the task names."""
-    judge_run(JudgeOptions((), run, calls=calls))
+    stages.judge(run)
 
 
-def resumed(run: Path, calls: CallOptions = QUIET) -> None:
+def resumed(run: Path) -> None:
     """`build --run RUN` of a run that lacks a conversation."""
     lose(run)
-    build_or_resume(BuildOptions(run=run, calls=calls))
+    stages.build(run=run)
 
 
 COMMANDS = {"eval": evaluated, "judge": judged_again, "resume": resumed}
@@ -208,15 +204,10 @@ def test_nothing_is_sent_unasked(
         assert f"--allow-calls {model}@{where}" in line
 
 
-def sampled(recipe: str, run: Path, calls: CallOptions = QUIET) -> None:
+def sampled(recipe: str, run: Path) -> None:
     """`train step-dpo`, with branches of its own."""
     sets = ("pairing.source=resampled",) if recipe == "step-dpo" else ()
-    train_recipe(
-        TrainOptions(
-            recipe, run, model="local:pocket", specs=SpecOptions(sets=sets), calls=calls,
-            in_process=True,
-        )
-    )  # fmt: skip
+    stages.train(recipe, run, model="local:pocket", set=sets, in_process=True)
 
 
 LEARNERS: dict[str, tuple[Change, Value | None, Callable[[Path], object]]] = {
@@ -309,7 +300,7 @@ def test_a_checkpoint_s_recipe_reads_no_file(
     folder.mkdir()
     (folder / "recipe.yaml").write_text(json.dumps({"eval_protocol": name}))
     with pytest.raises(ConvbenchError, match="expected a protocol's name"):
-        evaluate_policy(EvalOptions(str(folder), run, calls=QUIET))
+        stages.evaluate(str(folder), run)
 
 
 def test_what_is_kept_of_a_pulled_set(
@@ -342,9 +333,9 @@ def test_consent_names_model_and_host(
     host = own.api_base.split("/")[2]
     for wrong in (f"openai/other@{host}", f"openai/{case}@api.openai.com", f"openai/{case}"):
         with pytest.raises(ConvbenchError, match="--allow-calls"):
-            evaluated(run, CallOptions(quiet=True, allow=(wrong,)))
+            evaluated(run, allow_calls=(wrong,))
         assert own.arrived == []
-    evaluated(run, CallOptions(quiet=True, allow=(f"openai/{case}@{host}",)))
+    evaluated(run, allow_calls=(f"openai/{case}@{host}",))
     assert own.arrived
     assert all(KEY in seen for seen in own.arrived)
     assert stranger.arrived == []
@@ -355,19 +346,21 @@ def test_what_the_user_names_needs_no_consent(
 ) -> None:
     """A judge or a policy on the command line is asked at once, at the address given with it."""
     run = pulled(hub, base, tmp_path, keep)
-    judge_run(JudgeOptions(("openai/judge",), run, calls=QUIET))
+    stages.judge(run, "openai/judge")
     assert own.arrived
     own.arrived.clear()
-    leave = CallOptions(quiet=True, allow=(f"openai/judge@{own.api_base.split('/')[2]}",))
-    result = evaluate_policy(EvalOptions("openai/mine", run, split="train", calls=leave))
+    result = stages.evaluate(
+        "openai/mine",
+        run,
+        split="train",
+        allow_calls=(f"openai/judge@{own.api_base.split('/')[2]}",),
+    )
     assert own.arrived
-    assert result.run.manifest.pulled_from  # what follows from a pulled run is marked too
-    lose(result.run.path)
+    assert result.manifest.pulled_from  # what follows from a pulled run is marked too
+    lose(result.path)
     with pytest.raises(ConvbenchError, match="--allow-calls openai/mine@"):
-        build_or_resume(BuildOptions(run=result.run.path, calls=QUIET))
-    assert build_or_resume(
-        BuildOptions(run=result.run.path, model="openai/mine", calls=QUIET)
-    ).built
+        stages.build(run=result.path)
+    assert stages.build_result(run=result.path, model="openai/mine").built
 
 
 def test_a_terminal_is_asked(
@@ -477,7 +470,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("evals", "reports", "checkpoints", "rounds"):
         (run.path / name).mkdir()
         (run.path / name / "x.json").write_text('"PLACE"')
-    publish_dataset(Run.open(run.path), "me/set", dry_run=True, folder=place / "set")
+    stages.publish(Run.open(run.path), "me/set", folder=place / "set")
     return place / "set"
 
 
@@ -500,5 +493,5 @@ def test_no_link_is_published(tmp_path: Path) -> None:
     run.media_folder.mkdir()
     (run.media_folder / "a.png").symlink_to(tmp_path / "secret")
     with pytest.raises(ConvbenchError, match=r"a\.png: found no such image"):
-        publish_dataset(run, "me/set", dry_run=True, folder=tmp_path / "set")
+        stages.publish(run, "me/set", folder=tmp_path / "set")
     assert not (tmp_path / "set").exists()

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from convbench.formats.export import export_conversations
-from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.shards.build import build_or_resume
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.hub_client import Client
 from tests.helpers.published import RECORDS, fetch, load, push
 from tests.helpers.tokenizers import tokenizer
@@ -30,14 +28,18 @@ def run(tmp_path: Path) -> Run:
     models = {"models": {"thinker": {"ref": "openai/v4", "replay": "always"}}}
     (tmp_path / "mine" / "models.yaml").write_text(json.dumps(models))
     with Provider(Plan(thinks="deepseek-v4"), reply=shopper) as server:
-        build_or_resume(
-            BuildOptions(
-                "market", model="thinker", tasks=4, run=tmp_path / "run",
-                shape=RunSettings(mode="standard", samples=1, temperatures=(0.7,)),
-                specs=SpecOptions((tmp_path / "mine",), ("task.sample.train=0.75",)),
-                calls=CallOptions(api_base=server.api_base, quiet=True),
-            )
-        )  # fmt: skip
+        stages.build(
+            "market",
+            model="thinker",
+            tasks=4,
+            run=tmp_path / "run",
+            mode="standard",
+            samples=1,
+            temperatures=(0.7,),
+            specs=(tmp_path / "mine",),
+            set=("task.sample.train=0.75",),
+            api_base=server.api_base,
+        )
         assert server.stats.status["400"] == 0
     return Run.open(tmp_path / "run")
 

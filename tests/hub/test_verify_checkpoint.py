@@ -8,22 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.hub.verify import verify_target
 from convbench.learn.checkpoint_seal import seal_checkpoint
-from convbench.learn.train import train_recipe
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.reports.verification import misplaced_evaluations
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
+from tests.helpers import stages
 from tests.reports.synthetic import make, questions
-
-QUIET = CallOptions(quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +21,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two policies that were trained in it, and their evaluations."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("trained") / "run"
-    shape = RunSettings(mode="thinking", max_tokens=32, samples=2, temperatures=(0.7,))
-    build_or_resume(
-        BuildOptions(
-            task="pocket", tasks=20, model="local:pocket", run=folder, shape=shape, calls=QUIET
-        )
-    )
-    judge_run(JudgeOptions(("rules",), folder, calls=QUIET))
+    shape = {"mode": "thinking", "max_tokens": 32, "samples": 2, "temperatures": (0.7,)}
+    stages.build("pocket", tasks=20, model="local:pocket", run=folder, **shape)
+    stages.judge(folder, "rules")
     for recipe in ("refit", "star-gate"):
-        sets = SpecOptions(sets=("fit.max_steps=2", "fit.epochs=1"))
-        done = train_recipe(
-            TrainOptions(recipe, run=folder, specs=sets, calls=QUIET, in_process=True)
+        done = stages.train(
+            recipe, folder, set=("fit.max_steps=2", "fit.epochs=1"), in_process=True
         )
-        evaluate_policy(EvalOptions(str(done.path), folder, calls=QUIET))
+        stages.evaluate(str(done.path), folder)
     return folder
 
 

@@ -19,18 +19,15 @@ from convbench.judges.controls import (
     control_conversations,
     control_results,
 )
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions
 from convbench.schema import text_of
 from convbench.store import Run
 from convbench.views import policy_turns
+from tests.helpers import stages
 from tests.helpers.cli import convbench
 from tests.helpers.typed import type_here
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import METRICS, Call, scripted_reply
 from tests.support.provider import Provider
-
-QUIET = CallOptions(quiet=True)
 
 
 def reply(call: Call) -> str:
@@ -120,8 +117,6 @@ def test_controls_are_told_in_the_place_of_the_policy_alone(provider: Provider) 
 
 
 def test_labels_and_tests_have_no_controls(provider: Provider) -> None:
-    from convbench.shards.judge import judge_run
-
     convbench(
         Path(), "build", "demo", "--tasks", "5", "--samples", "1", "--temperatures", "0.5",
         "--model", "hosted_vllm/policy", "--run", "runs/one",
@@ -130,4 +125,4 @@ def test_labels_and_tests_have_no_controls(provider: Provider) -> None:
     name = next(run.conversations()).conversation_id
     Path("labels.csv").write_text(f"conversation_id,overall\n{name},3\n")
     with pytest.raises(RunError, match="is of kind human; expected a rubric"):
-        judge_run(JudgeOptions(("human:labels.csv",), run.path, controls=True, calls=QUIET))
+        stages.judge(run.path, "human:labels.csv", controls=True)

@@ -9,13 +9,12 @@ import pytest
 
 from convbench.experiments.seal import train_rounds
 from convbench.judges.few_shot.baselines import CONTROL
-from convbench.options.report import ReportOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.reports.report import create_report
 from convbench.reports.writers import render_markdown
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
+from tests.helpers import stages
 from tests.judges.few_shot import runs
 from tests.support.later import later
 
@@ -87,7 +86,7 @@ def test_every_right_edit_is_learnt_and_no_other(done: tuple[Run, str]) -> None:
 def test_the_report_tells_success_choices_and_the_paper(done: tuple[Run, str]) -> None:
     run, text = done
     assert "best one is chosen" not in text, "a try that is right or wrong has no finer grade"
-    text = render_markdown(create_report(ReportOptions(runs=(run.path,), paper=True)).document)
+    text = render_markdown(stages.report(run.path, paper=True).document)
     assert "Success after self-edits" in text
     assert "best known settings (oracle)" in text
     assert CONTROL in text

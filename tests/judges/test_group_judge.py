@@ -14,12 +14,10 @@ from convbench.judges.replies import Complaint
 from convbench.judges.resolve import resolve_judge
 from convbench.learn import weights
 from convbench.learn.select import select
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions
 from convbench.schema.recipe import Data, Weighting
-from convbench.shards.judge import judge_run
 from convbench.store.query import run_query
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.learn import tiny
 from tests.support.provider import Plan, Provider
 
@@ -43,8 +41,9 @@ def by_sample(call: Any) -> str:
 
 
 def judged(run: Run, provider: Provider, **more: Any) -> Any:
-    calls = CallOptions(api_base=provider.api_base, quiet=True)
-    return judge_run(JudgeOptions(("relative@openai/judge",), run.path, calls=calls, **more))
+    return stages.judge_result(
+        run.path, "relative@openai/judge", api_base=provider.api_base, **more
+    )
 
 
 def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -> None:
@@ -66,7 +65,7 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
     assert [(row[1], row[2]) for row in rows] == [(2.0, 0.2), (5.0, 0.5), (8.0, 0.8)]
     spent = run_query("select sum(prompt_tokens), sum(cost_usd) from verdicts", [run]).rows[0]
     assert spent[0] == sum(v.prompt_tokens or 0 for v in run.verdicts())
-    beside = judge_run(JudgeOptions(("rules",), run.path)).panel
+    beside = stages.judge_result(run.path, "rules").panel
     assert beside is not None
     assert (len(beside.judges), beside.pairs) == (2, ()), "it agrees with no judge over questions"
     selection = select(run, Data(judge="relative@openai/judge"))

@@ -13,15 +13,11 @@ from rich.console import Console
 
 from convbench.errors import RunError, UsageError
 from convbench.judges.run import JudgeResult
-from convbench.options.judge import JudgeOptions
-from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions
-from convbench.reports.report import create_report
 from convbench.reports.writers import render_text as written
-from convbench.shards.judge import judge_run
 from convbench.store.notes import comparisons_file, newest_comparisons
 from convbench.store.query import run_query
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.reports.synthetic import make, questions
 from tests.support.provider import Plan, Provider
 
@@ -64,11 +60,8 @@ def prefers(call: Any) -> str:
 
 
 def compare(run: Run, provider: Provider, *names: str, **more: Any) -> JudgeResult:
-    calls = CallOptions(**{"api_base": provider.api_base, "quiet": True, **more.pop("calls", {})})
-    one, other = names
-    return judge_run(
-        JudgeOptions(("openai/judge",), run.path, pairwise=(one, other), calls=calls, **more)
-    )
+    more = {"api_base": provider.api_base, **more}
+    return stages.judge_result(run.path, "openai/judge", pairwise=names, **more)
 
 
 def test_both_orders_make_a_win_rate_that_the_report_tells(tmp_path: Path) -> None:
@@ -93,7 +86,7 @@ def test_both_orders_make_a_win_rate_that_the_report_tells(tmp_path: Path) -> No
         assert provider.stats.calls == 3 * 24, "every two meet, and nothing is paid twice"
     sql = "select count(*), avg(preferred), count(distinct shown_first) from comparisons"
     assert run_query(sql, [run]).rows == [(72, pytest.approx(0.5 + 1 / 12 * 0.5 * 2), 36)]
-    page = create_report(ReportOptions((run.path,), pairwise=True)).document
+    page = stages.report(run.path, pairwise=True).document
     tables = {table.label: table for part in page.parts for table in part.tables}
     rates = {row[0].text: row[1].text for row in tables["pairwise"].rows}
     assert rates["SWiFt over Base"] == "0.833"
@@ -136,7 +129,7 @@ def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
         return says(1.5 if tie else 1 if order(call)[0] == "swift" else 2)
 
     with Provider(Plan(), reply=reply) as provider:
-        calls = {"calls": {"concurrency": 4}}
+        calls = {"concurrency": 4}
         dry = compare(run, provider, "swift", "base", dry_run=True, until_decided=True)
         assert dry.previews[0].estimate.calls == 240
         assert provider.stats.calls == 0
@@ -148,9 +141,7 @@ def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
         before = provider.stats.calls
         compare(run, provider, "swift", "base", until_decided=True, **calls)
         assert provider.stats.calls == before, "what is decided stays so"
-    table, strengths = (
-        create_report(ReportOptions((run.path,), pairwise=True)).document.parts[-1].tables
-    )
+    table, strengths = stages.report(run.path, pairwise=True).document.parts[-1].tables
     low, high = json.loads(table.rows[0][2].text)
     assert 0.5 < low < high <= 1
     assert any("at all times" in note for note in table.notes)
@@ -168,7 +159,7 @@ def test_what_is_drawn_counts_all_that_may_be_asked(
     monkeypatch.setattr("convbench.engine.progress.Terminal", lambda file: terminal)
     with Provider(Plan(), reply=lambda call: says(1.5)) as provider:
         compare(run, provider, "swift", "base", until_decided=True,
-                calls={"concurrency": 4, "quiet": False})  # fmt: skip
+                concurrency=4, quiet=False)  # fmt: skip
         assert provider.stats.calls == 80
     counts = [tuple(map(int, pair)) for pair in re.findall(r"(\d+)/(\d+) ·", drawn.getvalue())]
     assert {whole for _, whole in counts} == {80}
@@ -179,9 +170,7 @@ def test_what_is_drawn_counts_all_that_may_be_asked(
 def test_a_budget_holds_and_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
     run = family(tmp_path / "run", 4)
     with Provider(Plan(), reply=prefers) as provider:
-        found = compare(
-            run, provider, "swift", "base", calls={"budget_tokens": 4000, "concurrency": 1}
-        )
+        found = compare(run, provider, "swift", "base", budget_tokens=4000, concurrency=1)
         assert found.summaries[0].jobs.stopped is not None
         assert 0 < provider.stats.calls < 16
         with pytest.raises(RunError, match="expected a run directory, or of"):
@@ -189,12 +178,12 @@ def test_a_budget_holds_and_what_cannot_be_compared_is_one_line(tmp_path: Path) 
         with pytest.raises(UsageError, match="twice"):
             compare(run, provider, "base", str(run.path))
     with pytest.raises(RunError, match="scores one conversation; expected a rubric with per: pair"):
-        judge_run(JudgeOptions(("rules",), run.path, pairwise=("swift", "base")))
+        stages.judge(run.path, "rules", pairwise=("swift", "base"))
     with pytest.raises(RunError, match="compares two policies; expected --pairwise"):
-        judge_run(JudgeOptions(("pairwise-rules",), run.path))
+        stages.judge(run.path, "pairwise-rules")
     with pytest.raises(UsageError, match="found no --pairwise"):
-        judge_run(JudgeOptions(("rules",), run.path, until_decided=True))
-    offline = judge_run(JudgeOptions(("pairwise-rules",), run.path, pairwise=("swift", "base")))
+        stages.judge(run.path, "rules", until_decided=True)
+    offline = stages.judge_result(run.path, "pairwise-rules", pairwise=("swift", "base"))
     assert offline.comparisons[0].wins is not None
 
 
@@ -205,9 +194,8 @@ def test_what_is_said_cannot_leave_its_transcript(tmp_path: Path) -> None:
                samples=1, temperatures=(1.0,))  # fmt: skip
     make(tmp_path / "two", examples, lambda q, k: "A", samples=1, temperatures=(1.0,))
     with Provider(Plan(keep_requests=9), reply=lambda call: says(1.5)) as provider:
-        calls = CallOptions(api_base=provider.api_base, quiet=True)
         sides = (str(one.path), str(tmp_path / "two"))
-        judge_run(JudgeOptions(("openai/judge",), one.path, pairwise=sides, calls=calls))
+        stages.judge(one.path, "openai/judge", pairwise=sides, api_base=provider.api_base)
         texts = [str(body["messages"][1]["content"]) for body in provider.requests]
     assert len(texts) == 4, "two questions, two orders"
     for text in texts:

@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from convbench.models.families import family_of
-from convbench.options.judge import JudgeOptions
-from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions
 from convbench.reports.document import Table
-from convbench.reports.report import create_report
-from convbench.shards.judge import judge_run
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.reports.synthetic import METRICS, make, questions
 from tests.support.provider import Plan, Provider
 
@@ -41,7 +37,7 @@ def runs(folder: Path) -> tuple[Run, Run]:
 
 
 def tables(*paths: Path, **more: Any) -> dict[str, Table]:
-    page = create_report(ReportOptions(paths, allow=True, **more)).document
+    page = stages.report(*paths, allow_incomparable=True, **more).document
     return {table.label: table for part in page.parts for table in part.tables}
 
 
@@ -51,9 +47,8 @@ def test_a_report_says_how_judges_agree_what_they_are_worth_and_what_moves_them(
     one, other = runs(tmp_path)
     assert not {"agreement", "votes", "moved"} & tables(one.path).keys(), "one judge, no labels"
     with Provider(Plan(), reply=long_ones) as provider:
-        calls = CallOptions(api_base=provider.api_base, quiet=True)
-        judge_run(JudgeOptions(("openai/gpt-4o",), other.path, calls=calls))
-        printed = judge_run(JudgeOptions(("openai/gpt-4o",), one.path, calls=calls)).panel
+        stages.judge(other.path, "openai/gpt-4o", api_base=provider.api_base)
+        printed = stages.judge_result(one.path, "openai/gpt-4o", api_base=provider.api_base).panel
     assert printed is not None
     (pair,) = printed.pairs
     (row,) = (tables(one.path, split="all")["agreement"]).rows
@@ -77,7 +72,7 @@ def test_a_report_says_how_judges_agree_what_they_are_worth_and_what_moves_them(
             f"{talk.conversation_id},{3 + i % 4}" for i, talk in enumerate(run.conversations())
         ]
         file.write_text("conversation_id,overall\n" + "\n".join(lines) + "\n")
-        judge_run(JudgeOptions((f"human:{file}",), run.path))
+        stages.judge(run.path, f"human:{file}")
     found = tables(one.path, other.path)
     assert not found["votes"].rows[0][2].text.startswith("at least")
     assert any("people's scores of" in note for note in found["votes"].notes)

@@ -9,13 +9,11 @@ from typing import Any
 
 from convbench.hub.tables import open_portions, write_tables
 from convbench.judges.scoring_form import form_rubric
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions
 from convbench.reports.layout import report_document
 from convbench.reports.sections import read_sections
-from convbench.shards.judge import judge_run
 from convbench.store.query import run_query
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.helpers.viewing import viewing
 from tests.learn import tiny
 from tests.support.provider import Plan, Provider
@@ -37,8 +35,7 @@ def haggled(folder: Path) -> Run:
     talks = [tiny.conversation(name, i, [f"SAID{i}"]) for name in names for i in range(3)]
     run = tiny.make_run(folder, [(one, []) for one in talks], [tiny.example(n) for n in names])
     with Provider(Plan(), reply=reply) as provider:
-        calls = CallOptions(api_base=provider.api_base, quiet=True)
-        result = judge_run(JudgeOptions((f"{HAGGLE}@openai/judge",), run.path, calls=calls))
+        result = stages.judge_result(run.path, f"{HAGGLE}@openai/judge", api_base=provider.api_base)
     assert result.summaries[0].jobs.done == 6
     return run
 
@@ -84,7 +81,7 @@ def test_people_score_by_the_judges_rubric_and_agree_with_it(tmp_path: Path) -> 
         assert viewer.json("/api/talk/run-q1-2")["labels"][0]["pedagogical"] == 3
     command = agreed["command"].split()
     assert command[3] == f"haggle@human:{run.path}/labels-haggle.jsonl"
-    judge_run(JudgeOptions((command[3],), run.path))
+    stages.judge(run.path, command[3])
     sql = "select profit, reward from verdicts where judge = 'human:labels-haggle'"
     assert run_query(sql, [run]).rows == [(20.0, 0.4)]
     assert form_rubric(run).name == "haggle"

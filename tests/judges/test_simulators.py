@@ -9,32 +9,23 @@ import pytest
 
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import ConvbenchError, TrainError
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.judges.gold.labels import keep_labels, read_draws
 from convbench.learn.select import select
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.reports.document import Document, Table
 from convbench.reports.pairwise import flipped_pairs, section_tournaments, sibling_tournaments
 from convbench.reports.plots.points import draw_strengths
-from convbench.reports.report import create_report
 from convbench.reports.sections import read_sections
 from convbench.reports.simulators import simulator_pairs
 from convbench.reports.verdict import section_verdicts
 from convbench.schema.gold import GoldLabel
 from convbench.schema.recipe import Data
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.query import run_query
 from tests.bench.planted import FAULTS, planted
+from tests.helpers import stages
 from tests.support.chat.replies import Call
 from tests.support.provider import Provider
 
-QUIET = CallOptions(quiet=True)
 RULE = "rule:tests.judges.simulated"
 
 
@@ -42,21 +33,18 @@ def talks(folder: Path, human: str = "rule:convbench.pocket.speakers:human") -> 
     """Return a judged run of a policy that guesses, with an evaluation of one that asks, each
     compared with the other and labelled by people who want the right answer."""
     sets = (f"task.speakers.human={human}",)
-    shape = RunSettings(samples=1, temperatures=(1.0,))
-    build_or_resume(
-        BuildOptions(
-            task="pocket-collaboration",
-            tasks=184,
-            model=f"{RULE}:guess",
-            run=folder,
-            shape=shape,
-            calls=QUIET,
-            specs=SpecOptions(sets=sets),
-        )
+    stages.build(
+        "pocket-collaboration",
+        tasks=184,
+        model=f"{RULE}:guess",
+        run=folder,
+        samples=1,
+        temperatures=(1.0,),
+        set=sets,
     )
-    judge_run(JudgeOptions(("rules", "simulator"), folder, calls=QUIET))
-    evaluate_policy(EvalOptions(f"{RULE}:ask", folder, calls=QUIET))
-    judge_run(JudgeOptions(("pairwise-rules",), folder, pairwise=("all", "all"), calls=QUIET))
+    stages.judge(folder, "rules", "simulator")
+    stages.evaluate(f"{RULE}:ask", folder)
+    stages.judge(folder, "pairwise-rules", pairwise=("all", "all"))
     labelled(Run.open(folder))
     return Run.open(folder)
 
@@ -91,16 +79,13 @@ def sql(run: Run, text: str) -> list[tuple[object, ...]]:
 
 def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    shape = RunSettings(samples=1, temperatures=(1.0,))
-    build_or_resume(
-        BuildOptions(
-            task="pocket-collaboration",
-            tasks=40,
-            model=f"{RULE}:guess",
-            run=folder,
-            shape=shape,
-            calls=QUIET,
-        )
+    stages.build(
+        "pocket-collaboration",
+        tasks=40,
+        model=f"{RULE}:guess",
+        run=folder,
+        samples=1,
+        temperatures=(1.0,),
     )
     run, lines, sown = Run.open(folder), [], {}
     for place, talk in enumerate(run.conversations()):
@@ -112,7 +97,7 @@ def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
         lines.append((made or talk).model_dump_json() + "\n")
     assert len(sown) >= 6, sown
     run.conversations_file.write_text("".join(lines))
-    judge_run(JudgeOptions(("simulator",), folder, calls=QUIET))
+    stages.judge(folder, "simulator")
     rows = sql(run, "select conversation_id, fault, severity, turn_index, speaker from faults")
     found = {(name, fault) for name, fault, *_ in rows}
     assert set(sown.items()) <= found
@@ -124,9 +109,11 @@ def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
     clean = sql(run, "select sum(clean), count(*) from verdicts where judge = 'simulator'")
     assert clean == [(40 - len(sown), 40)]
     (table,) = [
-        table for part in create_report(ReportOptions((folder,), split="all")).document.parts
-        for table in part.tables if table.label == "simulated-human"
-    ]  # fmt: skip
+        table
+        for part in stages.report(folder, split="all").document.parts
+        for table in part.tables
+        if table.label == "simulated-human"
+    ]
     assert table.rows[0][2].text == "40"
     assert "refused 1" in table.rows[0][-1].text
     with pytest.raises(TrainError, match="found no verdicts"):
@@ -152,9 +139,9 @@ def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, lied: Run) -
     (beside,) = section_verdicts(both[0], None, [both[1]])
     assert beside.ruling.word == "undecided"
     assert "the other way with simulator" in beside.ruling.why
-    text = json.dumps(str(create_report(ReportOptions((honest.path, lied.path))).document))
+    text = json.dumps(str(stages.report(honest.path, lied.path).document))
     assert "there is no win" in text
-    page = create_report(ReportOptions((honest.path, lied.path))).document
+    page = stages.report(honest.path, lied.path).document
     facts = [part.facts for part in page.parts if "judge rules" in part.title]
     assert len(facts) == 2
     for said in facts:
@@ -170,12 +157,12 @@ def test_what_flips_is_no_win_of_peoples_labels_or_of_duels(honest: Run, lied: R
         ((honest, lied), ["undetermined", "undetermined"], [False, False]),
     ):
         paths = tuple(run.path for run in runs)
-        gold = tables(create_report(ReportOptions(paths, gold=True)).document, "gold-differences")
+        gold = tables(stages.report(*paths, gold=True).document, "gold-differences")
         assert [table.rows[0][-1].text for table in gold] == winners
         assert [table.rows[0][-2].text for table in gold] == ["own labels"] * len(runs)
         told = ["the other way with simulator" in str(table.notes) for table in gold]
         assert told == [not one for one in won]
-        duels = tables(create_report(ReportOptions(paths, pairwise=True)).document, "pairwise")
+        duels = tables(stages.report(*paths, pairwise=True).document, "pairwise")
         p = [table.rows[0][3].text for table in duels]
         assert [text != "flips" and float(text.strip("<")) < 0.05 for text in p] == won
         told = ["is no win: the ranking flips with simulator" in str(t.notes) for t in duels]
@@ -198,18 +185,17 @@ def tables(page: Document, label: str) -> list[Table]:
 
 def test_a_protocol_without_a_simulated_human_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    build_or_resume(
-        BuildOptions(
-            task="pocket",
-            tasks=2,
-            model=f"{RULE}:guess",
-            run=folder,
-            calls=QUIET,
-            shape=RunSettings(samples=1, temperatures=(1.0,), mode="standard"),
-        )
+    stages.build(
+        "pocket",
+        tasks=2,
+        model=f"{RULE}:guess",
+        run=folder,
+        samples=1,
+        temperatures=(1.0,),
+        mode="standard",
     )
     with pytest.raises(ConvbenchError, match="expected a simulated human to review"):
-        judge_run(JudgeOptions(("simulator",), folder, calls=QUIET))
+        stages.judge(folder, "simulator")
 
 
 def test_a_model_is_asked_where_the_rules_found_nothing(
@@ -235,18 +221,15 @@ def test_a_model_is_asked_where_the_rules_found_nothing(
         monkeypatch.setenv("OPENAI_API_BASE", server.api_base)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
         folder = tmp_path / "run"
-        shape = RunSettings(samples=1, temperatures=(1.0,))
-        build_or_resume(
-            BuildOptions(
-                task="pocket-collaboration",
-                tasks=4,
-                model=f"{RULE}:guess",
-                run=folder,
-                shape=shape,
-                calls=QUIET,
-            )
+        stages.build(
+            "pocket-collaboration",
+            tasks=4,
+            model=f"{RULE}:guess",
+            run=folder,
+            samples=1,
+            temperatures=(1.0,),
         )
-        done = judge_run(JudgeOptions(("simulator@openai/gpt-4o",), folder, calls=QUIET))
+        done = stages.judge_result(folder, "simulator@openai/gpt-4o")
     run = Run.open(folder)
     rows = sql(run, "select fault, severity, judge from faults")
     assert [row[0] for row in rows] == ["off-task"]

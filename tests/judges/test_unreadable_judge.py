@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from convbench.engine import RetryPolicy
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
+from tests.helpers import stages
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.provider import Provider
 
 MOST, ASKS, CALLS = RetryPolicy().unreadable, 3, 4
-QUIET = CallOptions(quiet=True, concurrency=CALLS)
-SHAPE = RunSettings(samples=2, temperatures=(0.7,))
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +22,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty questions, two conversations each, and the same again."""
     folder = tmp_path_factory.mktemp("unreadable")
     for name in ("one", "other"):
-        build_or_resume(
-            BuildOptions(
-                "demo", model="scripted:policy", run=folder / name, shape=SHAPE, calls=QUIET
-            )
+        stages.build(
+            "demo",
+            model="scripted:policy",
+            run=folder / name,
+            samples=2,
+            temperatures=(0.7,),
+            concurrency=CALLS,
         )
     return folder / "one"
 
@@ -47,9 +43,8 @@ def test_it_is_stopped_after_ten_in_a_row(run: Path, spec: str, more: dict[str, 
     if more:
         more = {**more, "pairwise": (str(run), str(run.parent / "other"))}
     with Provider(Plan(), reply=lambda call: "A fine talk.") as server:
-        calls = replace(QUIET, api_base=server.api_base)
-        options = JudgeOptions((f"{spec}@openai/mute-{len(more)}",), run, calls=calls, **more)
-        (judged,) = judge_run(options).summaries
+        name, more = f"{spec}@openai/mute-{len(more)}", {"concurrency": CALLS, **more}
+        (judged,) = stages.judge_result(run, name, api_base=server.api_base, **more).summaries
         asked = server.stats.calls
     assert str(judged.jobs.stopped).startswith(f"{MOST} results in a row could not be parsed")
     assert "no readable reply in 3 attempts" in str(judged.jobs.stopped)
@@ -64,7 +59,8 @@ def test_one_that_says_a_score_now_and_then_is_asked_to_the_end(run: Path) -> No
         return scripted_reply(call) if next(said) % 5 == 4 else "A fine talk."
 
     with Provider(Plan(), reply=now_and_then) as server:
-        calls = replace(QUIET, api_base=server.api_base)
-        (judged,) = judge_run(JudgeOptions(("openai/fickle",), run, calls=calls)).summaries
+        more = {"api_base": server.api_base, "concurrency": CALLS}
+        done = stages.judge_result(run, "openai/fickle", **more)
+        (judged,) = done.summaries
     assert judged.jobs.stopped is None
     assert judged.jobs.done + judged.failed_count == sum(1 for _ in Run.open(run).conversations())

@@ -12,21 +12,12 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.learn.estimate import PolicyEstimate, estimate_policy
-from convbench.learn.train import train_recipe
-from convbench.options.build import BuildOptions
 from convbench.options.estimate import EstimateOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.options.train import TrainOptions
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.learn import tiny
 
-QUIET = CallOptions(quiet=True)
 SETS = (
     "launch=none", "data.unit=conversation", "fit.gradient_checkpointing=false", "fit.save=end",
     "fit.precision=fp32", "fit.max_steps=3", "fit.accumulation=1", "lora=null",
@@ -37,21 +28,19 @@ SETS = (
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A judged log of the embedded policy, its log-probabilities recorded, 36 test questions."""
     path = tmp_path_factory.mktemp("log") / "run"
-    shape = RunSettings(max_tokens=96, samples=2, temperatures=(0.7, 1.0))
+    shape = {"max_tokens": 96, "samples": 2, "temperatures": (0.7, 1.0)}
     sets = ("task.sample.split=fraction", "task.sample.train=0.25")
-    build_or_resume(BuildOptions("pocket", tasks=48, model="local:pocket", run=path, logprobs=True,
-                       calls=QUIET, shape=shape, specs=SpecOptions(sets=sets)))  # fmt: skip
-    judge_run(JudgeOptions(("rules",), path, calls=QUIET))
+    stages.build(
+        "pocket", tasks=48, model="local:pocket", run=path, logprobs=True, **shape, set=sets
+    )
+    stages.judge(path, "rules")
     return Run.open(path)
 
 
 @pytest.fixture(scope="module")
 def policy(run: Run) -> Path:
     """A policy some steps away."""
-    specs = SpecOptions(sets=(*SETS, "fit.learning_rate=2e-5"))
-    done = train_recipe(
-        TrainOptions("refit", run=(run.path,), specs=specs, calls=QUIET, in_process=True)
-    )
+    done = stages.train("refit", run.path, set=(*SETS, "fit.learning_rate=2e-5"), in_process=True)
     assert done.path is not None
     return done.path
 
@@ -83,7 +72,7 @@ def test_a_reward_model_gives_the_direct_value_and_sharpens_the_robust_one(
 ) -> None:
     with pytest.raises(TrainError, match=r"convbench eval .* --run"):
         asked(run, policy, model_judge="rules")
-    child = evaluate_policy(EvalOptions(str(policy), (run.path,), calls=QUIET)).run
+    child = stages.evaluate(str(policy), run.path)
     found = asked(run, policy, model_judge="rules").values
     rewards = [v.reward for v in child.verdicts() if v.reward is not None]
     assert found["direct"].mean == pytest.approx(fmean(rewards))
@@ -171,10 +160,18 @@ def test_what_cannot_be_known_is_not_estimated(
 def test_a_policy_of_other_tokens_or_far_away_is_refused(run: Run, tmp_path: Path) -> None:
     other = tiny.save_model(tmp_path / "other")
     assert "tokenises the log differently" in asked(run, other).unknown[0]
-    specs = SpecOptions(sets=(*SETS, "fit.learning_rate=1e-3"))
-    options = TrainOptions("refit", run=(run.path,), out=tmp_path / "far", specs=specs,
-                           calls=QUIET, in_process=True)  # fmt: skip
-    told = asked(run, str(train_recipe(options).path))
+    told = asked(
+        run,
+        str(
+            stages.train(
+                "refit",
+                run.path,
+                out=tmp_path / "far",
+                set=(*SETS, "fit.learning_rate=1e-3"),
+                in_process=True,
+            ).path
+        ),
+    )
     assert told.values == {}
     assert "expected at least 30" in told.unknown[0]
 

@@ -12,11 +12,9 @@ from convbench.errors import TrainError, UsageError
 from convbench.learn import weights
 from convbench.learn.export import export_run
 from convbench.learn.select import select
-from convbench.learn.train import train_recipe
-from convbench.options.shared import SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.learn import tiny
 
 FLAGS: dict[int, tuple[str, ...]] = {
@@ -77,12 +75,9 @@ def test_where_all_are_flagged_the_error_says_how_to_go_on(tmp_path: Path) -> No
 def test_training_says_and_records_how_many(tmp_path: Path) -> None:
     run, model = run_of(tmp_path / "run"), tiny.save_model(tmp_path / "model")
     sets = ("fit.max_steps=1", "fit.probe=false")
-    options = TrainOptions(
-        "refit", run.path, str(model), specs=SpecOptions(sets=sets), in_process=True
-    )
-    dry = train_recipe(TrainOptions("refit", run.path, str(model), dry_run=True)).preview
+    dry = stages.train("refit", run.path, model=str(model), dry_run=True).preview
     assert any("flagged by fidelity checks: 4 conversations dropped" in line for line in dry)
-    done = train_recipe(options)
+    done = stages.train("refit", run.path, model=str(model), set=sets, in_process=True)
     assert any("4 conversations dropped (teacher:leak 4" in note for note in done.notes)
     assert done.path is not None
     summary = json.loads((done.path / "training.json").read_text())

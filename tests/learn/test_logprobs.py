@@ -15,15 +15,12 @@ from convbench.learn.job import Job, recorded_for
 from convbench.learn.rows import TrainingRow, training_rows
 from convbench.learn.tokens import load_tokenizer
 from convbench.learn.train import train_recipe
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.rollout.importing import import_run
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store.run import Run
 from convbench.store.token_probs import FILE, RecordedProbs, call_key
+from tests.helpers import stages
 from tests.learn import tiny
 from tests.support.later import later
 
@@ -40,13 +37,18 @@ SETS = (
 def built(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A judged run of the embedded policy, its log-probabilities recorded."""
     path = tmp_path_factory.mktemp("built") / "run"
-    done = build_or_resume(BuildOptions(
-        "pocket", tasks=4, model="local:pocket", run=path, logprobs=True, calls=QUIET,
-        shape=RunSettings(max_tokens=96, temperatures=(0.0, 0.7, 1.0)),
-    ))  # fmt: skip
+    done = stages.build_result(
+        "pocket",
+        tasks=4,
+        model="local:pocket",
+        run=path,
+        logprobs=True,
+        max_tokens=96,
+        temperatures=(0.0, 0.7, 1.0),
+    )
     assert done.told_probs is not None
     assert done.told_probs[0] == done.told_probs[1] > 20
-    judge_run(JudgeOptions(("rules",), path, calls=QUIET))
+    stages.judge(path, "rules")
     return Run.open(path)
 
 
@@ -101,7 +103,7 @@ def test_they_survive_a_run_that_is_cut_before_its_records(built: Run, tmp_path:
     """Calls come from the journal again, their log-probabilities from the file beside it."""
     shutil.copytree(built.path, tmp_path / "cut")
     (tmp_path / "cut" / "conversations.jsonl").unlink()
-    done = build_or_resume(BuildOptions(run=tmp_path / "cut", calls=QUIET))
+    done = stages.build_result(run=tmp_path / "cut")
     assert done.built is not None
     assert done.told_probs is not None
     assert done.told_probs[0] == done.told_probs[1] == 3 * 4 * 3
@@ -172,10 +174,10 @@ def test_what_is_not_there_or_another_model_s_is_refused(built: Run, tmp_path: P
 
 def test_a_run_that_was_begun_without_is_not_resumed_with(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    build_or_resume(BuildOptions("demo", tasks=1, model="scripted:policy", run=path, calls=QUIET))
+    stages.build("demo", tasks=1, model="scripted:policy", run=path)
     assert not (path / FILE).exists(), "nothing where nothing was asked for"
     with pytest.raises(RunError, match=r"started without it.*start a new run"):
-        build_or_resume(BuildOptions(run=path, logprobs=True, calls=QUIET))
+        stages.build(run=path, logprobs=True)
 
 
 @pytest.mark.parametrize(
@@ -196,4 +198,4 @@ def test_an_import_s_numbers_that_cannot_be_are_one_line(
     said = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", **told}]
     file.write_text(json.dumps({"messages": said, "reward": 1}) + "\n")
     with pytest.raises(Exception, match=rf"logs.jsonl:1: messages\[1\]: logprobs: .*{why}"):
-        import_run(file, tmp_path / "imported")
+        stages.import_logs(file, tmp_path / "imported")

@@ -11,11 +11,9 @@ import pytest
 
 from convbench.errors import TrainError, UsageError
 from convbench.learn.multi_run import make_aligner, merge_runs, repeat_by_share
-from convbench.learn.train import train_recipe
-from convbench.options.shared import SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.helpers.large_log import told
 from tests.learn import tiny
 
@@ -120,11 +118,8 @@ def test_a_run_twice_or_learners_of_one_run_are_refused(runs: list[Run]) -> None
         merge_runs([runs[0], runs[0]], Data())
     paths = tuple(run.path for run in runs)
     for recipe, sets in (("sweet", ()), ("step-dpo", ("pairing.source=resampled",))):
-        options = TrainOptions(
-            recipe, run=paths, model="local:pocket", specs=SpecOptions(sets=sets), dry_run=True
-        )
         with pytest.raises(TrainError, match="expected one --run"):
-            train_recipe(options)
+            stages.train(recipe, paths, model="local:pocket", set=sets, dry_run=True)
 
 
 def test_a_run_that_nobody_judged_is_learnt_by_likelihood(runs: list[Run]) -> None:
@@ -134,9 +129,11 @@ def test_a_run_that_nobody_judged_is_learnt_by_likelihood(runs: list[Run]) -> No
     found = merge_runs(runs, Data(unrewarded="sft"))
     assert (len(found.logged), len(found.unrewarded)) == (9, 9)
     assert {item.run for item in found.unrewarded} == {runs[1]}
-    options = TrainOptions(
-        "step-dpo", run=tuple(run.path for run in runs), model="local:pocket", dry_run=True,
-        specs=SpecOptions(sets=("data.unrewarded=sft",)),
-    )  # fmt: skip
     with pytest.raises(TrainError, match="pairs need rewards"):
-        train_recipe(options)
+        stages.train(
+            "step-dpo",
+            tuple(run.path for run in runs),
+            model="local:pocket",
+            dry_run=True,
+            set=("data.unrewarded=sft",),
+        )

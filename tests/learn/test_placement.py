@@ -28,10 +28,10 @@ from convbench.learn.steps import batch_notes, with_accumulation
 from convbench.learn.train import adopt_placement, split_sets, train_recipe
 from convbench.models.devices import host_memory
 from convbench.models.weights_path import ModelShape, shape_of, shipped_folder
-from convbench.options.shared import SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec, Recipe
+from tests.helpers import stages
 from tests.hub.runs import conversation, write_run
 from tests.learn.shapes import QWEN_7B, write_config, write_model
 
@@ -412,7 +412,7 @@ def test_train_starts_what_was_chosen_and_records_it(
     card.setattr("convbench.learn.launch.run_command", note_command)
     run, model = write_run(tmp_path / "run", count=8), write_model(tmp_path / "llama")
     with pytest.raises(TrainError, match="started"):
-        train_recipe(TrainOptions("refit", (run.path,), str(model), in_process=True))
+        stages.train("refit", run.path, model=str(model), in_process=True)
     (folder,) = run.checkpoints_folder.iterdir()
     (command,) = started
     assert "accelerate.commands.launch" in command
@@ -426,15 +426,16 @@ def test_a_small_model_trains_as_it_did(tmp_path: Path, card: pytest.MonkeyPatch
     run = write_run(tmp_path / "run", count=8)
     tiny = json.loads((Path(shipped_folder("pocket")) / "config.json").read_text())
     small = write_model(tmp_path / "small", tiny)
-    done = train_recipe(TrainOptions("refit", (run.path,), str(small), dry_run=True))
+    done = stages.train("refit", run.path, model=str(small), dry_run=True)
     assert (done.launch.name, done.recipe.fit.batch_size) == ("none", 8)
     assert any("asks for 2 accelerators" in note for note in done.notes)
 
 
 def test_settings_of_the_user_stay(tmp_path: Path, card: pytest.MonkeyPatch) -> None:
     run, model = write_run(tmp_path / "run", count=8), write_model(tmp_path / "llama")
-    sets = SpecOptions(sets=("fit.batch_size=2", "lora.r=8"))
-    done = train_recipe(TrainOptions("refit", (run.path,), str(model), specs=sets, dry_run=True))
+    done = stages.train(
+        "refit", run.path, model=str(model), set=("fit.batch_size=2", "lora.r=8"), dry_run=True
+    )
     assert (done.launch.name, done.recipe.fit.batch_size, done.recipe.fit.accumulation) == (
         "none",
         2,

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from convbench.errors import MissingDependency, SpecError
-from convbench.experiments.train import run_train
-from convbench.learn.train import TrainResult
-from convbench.options.shared import SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.learn import tiny
 
 KEY = "sk-0123456789abcdefghijklmnop"
@@ -30,10 +27,7 @@ def do(run: Run, out: Path, *sets: str, **more: Any) -> Path:
     """Train two steps."""
     quick = ("fit.max_steps=2", "fit.gradient_checkpointing=false", "fit.log_every=1",
              "fit.save=end", "data.unit=conversation", "launch=none")  # fmt: skip
-    options = TrainOptions("swift", run=run.path, out=out, in_process=True,
-                           specs=SpecOptions(sets=(*quick, *sets)), **more)  # fmt: skip
-    result = run_train(options)
-    assert isinstance(result, TrainResult)
+    result = stages.train("swift", run.path, out=out, in_process=True, set=(*quick, *sets), **more)
     assert result.path is not None
     return result.path
 

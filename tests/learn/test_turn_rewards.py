@@ -15,15 +15,11 @@ from convbench.learn import launch, weights
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.select import select
-from convbench.learn.train import train_recipe
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.schema import JudgeSpec, ProtocolSpec, Reward, turn_scores
 from convbench.schema.recipe import Data, Weighting
-from convbench.shards.judge import judge_run
 from convbench.store.query import run_query
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.learn import tiny
 from tests.support.provider import Plan, Provider
 
@@ -58,10 +54,7 @@ def by_text(call: Any) -> str:
 
 def judged(run: Run, provider: Provider, *sets: str) -> None:
     """Judge with the shipped rubric for turns."""
-    judge_run(JudgeOptions(
-        ("rubric-turns@openai/judge",), run.path, specs=SpecOptions(sets=sets),
-        calls=CallOptions(api_base=provider.api_base, quiet=True),
-    ))  # fmt: skip
+    stages.judge(run.path, "rubric-turns@openai/judge", set=sets, api_base=provider.api_base)
 
 
 def test_every_turn_is_judged_up_to_this_point_and_queried(tmp_path: Path) -> None:
@@ -194,8 +187,7 @@ def test_a_judge_of_conversations_has_no_rewards_of_turns(tmp_path: Path) -> Non
 
 def test_a_function_judges_turns_too(tmp_path: Path) -> None:
     run = talks(tmp_path / "run")
-    judge_run(JudgeOptions(("rules",), run.path, specs=SpecOptions(sets=("judge.per=turn",)),
-                       calls=CallOptions(quiet=True)))  # fmt: skip
+    stages.judge(run.path, "rules", set=("judge.per=turn",))
     assert run_query("select count(*), count(reward) from turn_verdicts", [run]).rows == [(6, 6)]
 
 
@@ -219,7 +211,5 @@ def test_what_is_no_score_of_a_turn_counts_as_none(tmp_path: Path, turns: Any) -
 
 def test_a_recipe_that_weighs_no_turns_refuses_to(tmp_path: Path) -> None:
     run = tiny.judged_run(tmp_path / "run", f"local:{tiny.save_model(tmp_path / 'model')}")
-    asked = TrainOptions("dpo", run=run.path, dry_run=True,
-                         specs=SpecOptions(sets=("weighting.reward=turn",)))  # fmt: skip
     with pytest.raises(TrainError, match=r"dpo.*this recipe does not weight turns"):
-        train_recipe(asked)
+        stages.train("dpo", run.path, dry_run=True, set=("weighting.reward=turn",))

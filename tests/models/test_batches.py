@@ -24,6 +24,7 @@ from convbench.shards.batches import batches_status, cancel_batches
 from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from convbench.views import policy_turns
+from tests.helpers import stages
 from tests.helpers.batched import ANTHROPIC, OPENAI, base, quick, sent
 from tests.helpers.cli import ROOT, environment, finish, records, said, start, until
 from tests.helpers.typed import exit_code
@@ -263,9 +264,7 @@ def test_what_has_no_batches_is_refused_in_one_line(provider: BatchProvider) -> 
 def test_an_estimate_is_at_the_price_of_batches() -> None:
     found = []
     for batch in (False, True):
-        calls = CallOptions(batch=batch)
-        options = BuildOptions(task="demo", model=OPENAI, dry_run=True, calls=calls)
-        shown = build_or_resume(options).preview
+        shown = stages.build_result("demo", model=OPENAI, dry_run=True, batch=batch).preview
         assert shown is not None
         found.append(shown.estimate.usd)
     assert found[1] == pytest.approx(found[0] / 2)

@@ -26,13 +26,9 @@ from convbench.judges.work import JudgeTools
 from convbench.models.aliases import aliases
 from convbench.models.model import Model
 from convbench.models.open import open_model
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings
 from convbench.schema import Conversation
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.judged_talk import EXAMPLE, PROTOCOL, conversation
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
@@ -172,14 +168,11 @@ def test_as_a_policy_that_calls_tools(name: str, provider: str, tmp_path: Path) 
 
 
 def built(folder: Path, name: str, provider: str, task: str, **more: Any) -> Sequence[Conversation]:
-    shape = RunSettings(samples=1, temperatures=(0.7,), reasoning_effort="low")
+    shape = {"samples": 1, "temperatures": (0.7,), "reasoning_effort": "low"}
     with serving(provider) as server:
-        calls = CallOptions(api_base=base(server, provider), quiet=True, concurrency=MANY)
-        build_or_resume(
-            BuildOptions(
-                task, model=name, tasks=MANY, run=folder / "run", shape=shape, calls=calls,
-                logprobs=True, **more,
-            )
+        stages.build(
+            task, model=name, tasks=MANY, run=folder / "run", logprobs=True, concurrency=MANY,
+            api_base=base(server, provider), **shape, **more,
         )  # fmt: skip
         assert server.stats.peak_in_flight > 1
     return list(Run.open(folder / "run").conversations())
@@ -190,16 +183,18 @@ def test_the_judges_of_the_first_line_reach_the_end(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`convbench judge --judge claude-opus`, to the last conversation and in one call each."""
-    shape = RunSettings(samples=2, temperatures=(0.7,))
-    quiet = CallOptions(quiet=True)
-    run = build_or_resume(
-        BuildOptions("demo", model="scripted:policy", tasks=6, run=tmp_path / "run", shape=shape,
-                     calls=quiet)
-    ).path  # fmt: skip
+    run = stages.build(
+        "demo",
+        model="scripted:policy",
+        tasks=6,
+        run=tmp_path / "run",
+        samples=2,
+        temperatures=(0.7,),
+    ).path
     assert run is not None
     with Provider(Plan(latency_s=0.02, keep_requests=40), reply=by_form) as server:
-        calls = replace(quiet, api_base=server.api_base, concurrency=MANY)
-        (judged,) = judge_run(JudgeOptions((name,), run, calls=calls)).summaries
+        calls = {"api_base": server.api_base, "concurrency": MANY}
+        (judged,) = stages.judge_result(run, name, **calls).summaries
         assert server.stats.calls == 12
         assert not any({"temperature", "tools"} & set(body) for body in server.requests)
     assert (judged.jobs.done, judged.failed_count, judged.jobs.stopped) == (12, 0, None)
@@ -212,15 +207,12 @@ def test_the_judges_of_the_first_line_reach_the_end(
 def test_a_policy_without_a_temperature_is_not_asked_at_three(name: str, tmp_path: Path) -> None:
     with Provider(Plan()) as server:
         provider = "anthropic" if "claude" in name else "openai"
-        options = BuildOptions(
-            "demo", model=name, tasks=2, run=tmp_path / "run",
-            calls=CallOptions(api_base=base(server, provider), quiet=True),
-        )  # fmt: skip
+        asked = {"task": "demo", "model": name, "tasks": 2, "run": tmp_path / "run",
+                 "api_base": base(server, provider)}  # fmt: skip
         with pytest.raises(SpecError, match=r"found 0\.3, 0\.7, 1 for .*--temperatures 1"):
-            build_or_resume(options)
+            stages.build(**asked)
         assert server.stats.calls == 0
         assert not (tmp_path / "run").exists()
-        one = RunSettings(samples=3, temperatures=(1.0,))
-        built = build_or_resume(replace(options, shape=one)).built
+        built = stages.build_result(**asked, samples=3, temperatures=(1.0,)).built
         assert built is not None
         assert built.jobs.failed == 0

@@ -6,22 +6,15 @@ from __future__ import annotations
 import copy
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from convbench.experiments.train import run_train
 from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.schema import Conversation
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.tokenizers import SHIPPED
 from tests.learn import tiny
 
@@ -89,12 +82,10 @@ def caller(folder: Path, family: str) -> Path:
 def built(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Run]:
     family: str = request.param
     folder = caller(tmp_path / "model", family)
-    calls = CallOptions(quiet=True)
-    shape = RunSettings(mode="standard", samples=4, temperatures=(1.0,))
-    options = BuildOptions(
-        "market", model=f"local:{folder}", tasks=6, run=tmp_path / "run", shape=shape, calls=calls
+    shape = {"mode": "standard", "samples": 4, "temperatures": (1.0,)}
+    result = stages.build_result(
+        "market", model=f"local:{folder}", tasks=6, run=tmp_path / "run", **shape
     )
-    result = build_or_resume(options)
     assert result.built is not None
     assert not result.built.failed, result.built.failures
     return family, folder, Run.open(tmp_path / "run")
@@ -139,19 +130,18 @@ def test_calls_are_read_run_told_and_trained_as_they_were_served(
 def test_a_model_is_trained_on_its_calls(built: tuple[str, Path, Run]) -> None:
     """Dry run and a real step."""
     family, folder, run = built
-    calls = CallOptions(quiet=True)
-    judge_run(JudgeOptions(("rules",), run.path, calls=calls))
+    stages.judge(run.path, "rules")
     sets = (
         "recipe.fit.epochs=1", "recipe.fit.max_steps=1", "recipe.fit.precision=fp32",
         "recipe.fit.gradient_checkpointing=false", "recipe.fit.batch_size=4",
         "recipe.fit.accumulation=1",
     )  # fmt: skip
-    specs = SpecOptions((), sets)
-    options = TrainOptions("refit", run.path, str(folder), specs=specs, calls=calls, launch="none")
-    shown = "\n".join(run_train(replace(options, dry_run=True)).preview)
+    asked = {"recipe": "refit", "run": run.path, "model": str(folder), "set": sets,
+             "launch": "none"}  # fmt: skip
+    shown = "\n".join(stages.train(**asked, dry_run=True).preview)
     call = "".join(FAMILIES[family][1])
     assert re.search(rf"  LOSS +\d+  .{re.escape(repr(call)[1:-1])}", shown)
     assert not re.search(r"  LOSS .*\d pence", shown)
-    run_train(replace(options, in_process=True))
+    stages.train(**asked, in_process=True)
     training = json.loads((run.checkpoints_folder / "refit" / "training.json").read_text())
     assert training["steps"] == 1

@@ -13,7 +13,6 @@ import pytest
 from convbench import catalog
 from convbench.engine import Caller
 from convbench.errors import RunError, SpecError
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.experiments.seal import train_rounds
 from convbench.judges.adaptation.grader import open_grader
 from convbench.judges.adaptation.learner import Question
@@ -25,16 +24,12 @@ from convbench.learn.sweet.candidates import sample_candidates
 from convbench.learn.sweet.pairs import SweetArgs
 from convbench.models import aliases
 from convbench.models.aliases import resolve
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import open_cast
 from convbench.schema.recipe import LaunchSpec, Recipe
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
+from tests.helpers import stages
 from tests.learn.tiny import save_model
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
@@ -76,12 +71,9 @@ def specs_with(folder: Path, **models: Any) -> SpecOptions:
 
 def built(run: Path, specs: SpecOptions, **more: Any) -> Run:
     """Build three questions, one to test with, one sample each."""
-    values: dict[str, Any] = {"task": "demo", "tasks": 3, "calls": QUIET, **more}
+    values: dict[str, Any] = {"task": "demo", "tasks": 3, "temperatures": (0.7,), **more}
     sets = (*specs.sets, *(() if values["task"] is None else ("task.sample.train=0.67",)))
-    shape = RunSettings(samples=1, temperatures=(0.7,))
-    result = build_or_resume(
-        BuildOptions(run=run, shape=shape, specs=SpecOptions(specs.folders, sets), **values)
-    )
+    result = stages.build_result(run=run, samples=1, specs=specs.folders, set=sets, **values)
     assert result.built is not None
     assert result.built.failed == 0, result.built.failures
     return Run.open(run)
@@ -124,11 +116,11 @@ def test_a_short_name_means_the_same_in_every_command(
     run = built(tmp_path / "run", specs, model="thinker")
     assert with_settings(drained(provider), 512), "build"
 
-    judged = judge_run(JudgeOptions((name,), run.path, specs=specs, calls=QUIET))
+    judged = stages.judge_result(run.path, name, specs=specs.folders)
     assert judged.summaries[0].failed_count == 0
     assert with_settings(drained(provider), 1024), "judge"
 
-    evaluated = evaluate_policy(EvalOptions("thinker", run.path, specs=specs, calls=QUIET))
+    evaluated = stages.evaluate("thinker", run.path, specs=specs.folders)
     requests = drained(provider)
     policy = [body for body in requests if body["max_tokens"] == 512 + 5000]
     scores = [body for body in requests if body["max_tokens"] == 1024 + 5000]
@@ -138,7 +130,7 @@ def test_a_short_name_means_the_same_in_every_command(
 
     again = built(tmp_path / "run", specs, task=None, tasks=None)
     assert again.manifest == run.manifest
-    for one in (run, evaluated.run):
+    for one in (run, evaluated):
         assert all(cost is not None for cost in costs(one)), "the price is the short name's"
 
 
@@ -147,7 +139,7 @@ def test_a_judge_named_otherwise_is_opened_so(provider: Provider, tmp_path: Path
     specs = specs_with(tmp_path / "mine", thinker=THINKER, plain=PLAIN)
     run = built(tmp_path / "run", specs, model="plain")
     assert {body["max_tokens"] for body in drained(provider)} == {512}
-    judge_run(JudgeOptions(("plain",), run.path, specs=specs, calls=QUIET))
+    stages.judge(run.path, "plain", specs=specs.folders)
     requests = drained(provider)
     assert {body["max_tokens"] for body in requests} == {1024}
     assert all(body["temperature"] == 0 for body in requests)
@@ -157,7 +149,7 @@ def test_a_reference_has_the_settings_of_its_short_name(provider: Provider, tmp_
     specs = specs_with(tmp_path / "mine", thinker=THINKER)
     run = built(tmp_path / "run", specs, model="openai/nameless")
     assert with_settings(drained(provider), 512)
-    judge_run(JudgeOptions(("openai/nameless",), run.path, specs=specs, calls=QUIET))
+    stages.judge(run.path, "openai/nameless", specs=specs.folders)
     assert with_settings(drained(provider), 1024)
 
 
@@ -165,7 +157,7 @@ def test_a_dry_run_counts_the_headroom(provider: Provider, tmp_path: Path) -> No
     """What is billed at most is what may be written at most."""
     specs = specs_with(tmp_path / "mine", thinker=THINKER)
     run = built(tmp_path / "run", specs, model="thinker")
-    found = judge_run(JudgeOptions(("thinker",), run.path, dry_run=True, specs=specs, calls=QUIET))
+    found = stages.judge_result(run.path, "thinker", dry_run=True, specs=specs.folders)
     (shown,) = found.previews
     estimate = shown.estimate
     assert estimate.reply_tokens == 3 * (1024 + 5000)
@@ -194,7 +186,7 @@ def test_candidates_and_branches_too(provider: Provider, tmp_path: Path) -> None
     """SWEET's candidates were sampled at another length than the conversations."""
     specs = specs_with(tmp_path / "mine", plain=PLAIN, thinker=THINKER)
     run = built(tmp_path / "run", specs, model="thinker", tasks=12)
-    judge_run(JudgeOptions(("rules",), run.path, specs=specs, calls=QUIET))
+    stages.judge(run.path, "rules", specs=specs.folders)
     drained(provider)
 
     sets = catalog.parse_sets(["args.candidates=2", "args.held_out=0", "args.share=1"])
@@ -310,8 +302,8 @@ def test_each_speaker_keeps_its_model(
 def test_a_teacher_for_all_is_the_same_when_typed_again(
     provider: Provider, tmp_path: Path, panel: SpecOptions
 ) -> None:
-    calls = CallOptions(api_base=provider.api_base, quiet=True)
-    asked = {**PANELLED, "model": "mine", "teacher": "lm_studio/all", "calls": calls}
+    asked = {**PANELLED, "model": "mine", "teacher": "lm_studio/all",
+             "api_base": provider.api_base}  # fmt: skip
     for _ in range(2):
         run = built(tmp_path / "run", panel, **asked)
         assert {models(run)[name] for name in CAST} == {"lm_studio/all"}
@@ -321,12 +313,12 @@ def test_an_evaluation_keeps_the_cast(
     provider: Provider, tmp_path: Path, panel: SpecOptions
 ) -> None:
     run = built(tmp_path / "run", panel, **PANELLED)
-    judge_run(JudgeOptions(("openai/judge",), run.path, specs=panel, calls=QUIET))
+    stages.judge(run.path, "openai/judge", specs=panel.folders)
     drained(provider)
-    options = EvalOptions("openai/other", run.path, specs=panel, calls=QUIET)
-    assert models(evaluate_policy(options).run) == {**models(run), "assistant": "openai/other"}
+    asked = {"policy": "openai/other", "run": run.path, "specs": panel.folders}
+    assert models(stages.evaluate(**asked)) == {**models(run), "assistant": "openai/other"}
     assert asked_by_speaker(provider) == {**OWN, "You solve it.": {"other"}}
-    evaluate_policy(options)
+    stages.evaluate(**asked)
     assert drained(provider) == [], "the same evaluation again asks nobody"
 
 
@@ -335,9 +327,8 @@ def test_an_evaluation_names_a_speaker_that_nobody_speaks_for(
 ) -> None:
     """The speaker was taken for a scripted one, and every conversation failed."""
     run = built(tmp_path / "run", panel, task="ours", model="openai/mine")
-    options = EvalOptions("openai/other", run.path, protocol="panel", specs=panel, calls=QUIET)
     with pytest.raises(SpecError, match="speaker 'coach' needs a model, and the cast of"):
-        evaluate_policy(options)
+        stages.evaluate("openai/other", run.path, protocol="panel", specs=panel.folders)
     assert not run.evals_folder.exists()
 
 
@@ -350,7 +341,7 @@ def test_a_judge_is_asked_where_its_own_file_says(provider: Provider, tmp_path: 
         (tmp_path / "mine" / "judges" / "there.yaml").write_text(
             f"extends: rubric\nmodel: thinker\napi_base: {other.api_base}\n"
         )
-        judge_run(JudgeOptions(("there",), run.path, specs=specs, calls=QUIET))
+        stages.judge(run.path, "there", specs=specs.folders)
         assert with_settings(drained(other), 1024)
     assert drained(provider) == []
 
@@ -389,7 +380,8 @@ def test_a_moved_server_moves_for_all_who_were_there(
 ) -> None:
     """--api-base on resume was the policy's alone; a teacher beside it was asked at the old one."""
     calls = CallOptions(api_base=provider.api_base, quiet=True)
-    run = built(tmp_path / "run", panel, **PANELLED, teacher="openai/mine", calls=calls)
+    run = built(tmp_path / "run", panel, **PANELLED, teacher="openai/mine",
+                api_base=provider.api_base)  # fmt: skip
     gone = {"api_base": "http://127.0.0.1:9/v1"}
     cast = {
         name: member.model_copy(update=gone if member.api_base else {})

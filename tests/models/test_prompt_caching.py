@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
+from convbench.options.shared import SpecOptions
 from convbench.store import Run
+from tests.helpers import stages
 from tests.support.chat.caching import Ledger
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
@@ -68,20 +65,15 @@ def test_three_samples_and_two_judges_cost_at_most_55_percent(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    specs, calls = specs_of(tmp_path, provider), CallOptions(quiet=True)
+    specs = specs_of(tmp_path, provider).folders
     with Provider(Plan(keep_requests=200), reply=says) as server:
         base = server.api_base if provider == "openai" else server.url
         monkeypatch.setenv(f"{provider.upper()}_API_BASE", base)
         monkeypatch.setenv(f"{provider.upper()}_API_KEY", "none")
         server.ledger = ledger = Ledger()
-        shape = RunSettings(mode="standard", samples=3, temperatures=(0.7,))
-        build_or_resume(
-            BuildOptions("long", model="one", run=tmp_path / "run", shape=shape, specs=specs,
-                         calls=calls)
-        )  # fmt: skip
-        judge_run(
-            JudgeOptions(("rubric@two", "rubric@three"), tmp_path / "run", specs=specs, calls=calls)
-        )
+        shape = {"mode": "standard", "samples": 3, "temperatures": (0.7,)}
+        stages.build("long", model="one", run=tmp_path / "run", specs=specs, **shape)
+        stages.judge(tmp_path / "run", "rubric@two", "rubric@three", specs=specs)
         bodies = list(server.requests)
     run = Run.open(tmp_path / "run")
     assert len(list(run.verdicts())) == 24

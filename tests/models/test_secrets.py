@@ -19,15 +19,10 @@ import pytest
 from aiohttp import web
 
 from convbench.errors import ConvbenchError
-from convbench.hub.dataset import publish_dataset
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.schema import Failure
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.util import redact
+from tests.helpers import stages
 from tests.hub.runs import conversation, example, failed, verdict, write_run
 from tests.support.serve import LocalServer, json_reply
 
@@ -128,13 +123,17 @@ def held(folder: Path, key: str) -> list[str]:
 
 def talked(teller: Teller, run: Path) -> None:
     """Build two conversations with the teller as policy."""
-    calls = CallOptions(api_base=f"{teller.url}/v1", quiet=True)
-    options = BuildOptions(
-        task="demo", protocol="direct", tasks=2, shape=RunSettings(samples=1, split="all"),
-        model="openai/any", run=run, calls=calls,
-    )  # fmt: skip
     try:
-        built = build_or_resume(options).built
+        built = stages.build_result(
+            "demo",
+            protocol="direct",
+            tasks=2,
+            samples=1,
+            split="all",
+            model="openai/any",
+            run=run,
+            api_base=f"{teller.url}/v1",
+        ).built
     except ConvbenchError as error:
         (run / "error.txt").write_text(str(error))
         return
@@ -180,8 +179,7 @@ def test_a_judge_s_failures(
     run = write_run(tmp_path / "run", count=1, verdicts=[])
     for status in (400, 200):
         teller.said, teller.status = SHAPES[shape](KEY), status
-        calls = CallOptions(api_base=f"{teller.url}/v1", quiet=True)
-        done = judge_run(JudgeOptions(("openai/any",), run.path, calls=calls, specs=SpecOptions()))
+        done = stages.judge_result(run.path, "openai/any", api_base=f"{teller.url}/v1")
         assert done.summaries[0].failed_count == 2
         assert not any(KEY in line for line in done.summaries[0].failures)
     if shape != "wrapped":
@@ -268,7 +266,7 @@ def test_old_failures_are_published_without_places(
     run = write_run(
         tmp_path / "run", examples=[example(0)], conversations=[talk, lost], verdicts=[score]
     )
-    publish_dataset(run, "me/set", dry_run=True, folder=tmp_path / "set")
+    stages.publish(run, "me/set", folder=tmp_path / "set")
     for path in (tmp_path / "set").rglob("*"):
         if path.is_file():
             data = path.read_bytes()
@@ -304,13 +302,16 @@ def test_a_secret_in_an_address_is_not_recorded(
     teller.said, teller.status = "The answer is B", 200
     port = teller.url.rpartition(":")[2]
     base = address.format(port if "@" in address else f"{teller.url}/v1")
-    options = BuildOptions(
-        task="demo", protocol="direct", tasks=1, shape=RunSettings(samples=1), model="openai/any",
-        run=tmp_path / "run", calls=CallOptions(api_base=base, quiet=True),
-    )  # fmt: skip
-    build_or_resume(options)
-    judge_run(JudgeOptions(("openai/any",), tmp_path / "run",
-                       calls=CallOptions(api_base=base, quiet=True)))  # fmt: skip
+    stages.build(
+        "demo",
+        protocol="direct",
+        tasks=1,
+        samples=1,
+        model="openai/any",
+        run=tmp_path / "run",
+        api_base=base,
+    )
+    stages.judge_result(tmp_path / "run", "openai/any", api_base=base)
     assert Run.open(tmp_path / "run").manifest.cast["assistant"].api_base == f"{teller.url}/v1"
     assert not [p for p in (tmp_path / "run").rglob("*") if p.is_file()
                 and "pw12345" in p.read_text()]  # fmt: skip

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from convbench.errors import RunError, SpecError
-from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.shards.build import build_or_resume
 from convbench.store import Run
+from tests.helpers import stages
 from tests.support.chat.dialects import Refusal
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call
@@ -56,20 +54,11 @@ def asks(call: Call) -> str:
     return CALLS + json.dumps(calls)
 
 
-def options(home: Path, server: Provider, **more: Any) -> BuildOptions:
-    return BuildOptions(
-        **{
-            "task": "demo",
-            "protocol": "served",
-            "model": "openai/s",
-            "tasks": 2,
-            "run": home / "run",
-            "shape": RunSettings(mode="standard", samples=1, temperatures=(0.7,)),
-            "specs": SpecOptions((home / "mine",)),
-            "calls": CallOptions(api_base=server.api_base, quiet=True),
-            **more,
-        }
-    )
+def build(home: Path, server: Provider) -> None:
+    stages.build_result(
+        "demo", protocol="served", model="openai/s", tasks=2, run=home / "run", mode="standard",
+        samples=1, temperatures=(0.7,), specs=(home / "mine",), api_base=server.api_base,
+    )  # fmt: skip
 
 
 def write(home: Path, protocol: dict[str, Any]) -> None:
@@ -92,11 +81,11 @@ def test_a_server_is_offered_called_kept_and_resumed(
         return said
 
     with Provider(Plan(keep_requests=20), reply=dies) as server:
-        build_or_resume(options(tmp_path, server))
+        build(tmp_path, server)
         assert list(Run.open(tmp_path / "run").conversations()) == [], "ended amid the tools"
         gone["on"] = False
         asked = server.stats.summary()["calls"]
-        build_or_resume(options(tmp_path, server))
+        build(tmp_path, server)
         assert server.stats.summary()["calls"] - asked == 2, "only what had no reply"
         offered = server.requests[0]["tools"]
         pulled = tmp_path / "run" / "run.json"
@@ -120,9 +109,7 @@ def test_a_server_is_offered_called_kept_and_resumed(
         pulled.write_text(json.dumps(manifest))
         (tmp_path / "run" / "conversations.jsonl").write_text("")
         with pytest.raises(SpecError, match="tool price has other parameters than when"):
-            build_or_resume(
-                BuildOptions(run=tmp_path / "run", calls=options(tmp_path, server).calls)
-            )
+            stages.build(run=tmp_path / "run", api_base=server.api_base)
 
         manifest["pulled_from"] = "them/set@abc"
         pulled.write_text(json.dumps(manifest))
@@ -131,9 +118,7 @@ def test_a_server_is_offered_called_kept_and_resumed(
         pulled.write_text(json.dumps(manifest))
         calls = server.stats.summary()["calls"]
         with pytest.raises(SpecError, match="tool server shop: named by a downloaded spec"):
-            build_or_resume(
-                BuildOptions(run=tmp_path / "run", calls=options(tmp_path, server).calls)
-            )
+            stages.build(run=tmp_path / "run", api_base=server.api_base)
         assert server.stats.summary()["calls"] == calls
         assert not marker.exists()
 
@@ -142,9 +127,9 @@ def test_a_server_is_offered_called_kept_and_resumed(
 def test_another_server_is_another_run(tmp_path: Path) -> None:
     write(tmp_path, PROTOCOL)
     with Provider(Plan(), reply=asks) as server:
-        build_or_resume(options(tmp_path, server))
+        build(tmp_path, server)
         other = json.loads(json.dumps(PROTOCOL))
         other["speakers"]["assistant"]["tool_servers"]["shop"]["tools"] = ["price"]
         write(tmp_path, other)
         with pytest.raises(RunError, match="the options do not match this run"):
-            build_or_resume(options(tmp_path, server))
+            build(tmp_path, server)

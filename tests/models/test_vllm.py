@@ -16,11 +16,10 @@ from convbench.errors import FatalModelError
 from convbench.models import open_model, policy_or_default
 from convbench.models.devices import Placement
 from convbench.models.vllm import VLLMModel
-from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
-from convbench.rollout.build import build_or_resume
 from convbench.rollout.calls import max_calls
 from convbench.schema import Completion, Sampling
+from tests.helpers import stages
 from tests.helpers.vllm import ROOT, python
 from tests.support.processes import gone
 
@@ -53,8 +52,9 @@ def test_a_build_uses_all_cards_with_a_copy_on_each(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "8x80")
     calls = CallOptions(vllm_python=python, quiet=True)
-    options = BuildOptions("demo", model="vllm:pocket", tasks=4, run=tmp_path / "run", calls=calls)
-    done = build_or_resume(options)
+    done = stages.build_result(
+        "demo", model="vllm:pocket", tasks=4, run=tmp_path / "run", vllm_python=python
+    )
     assert done.built is not None
     assert (done.built.complete, done.built.failed) == (12, 0)
     log = (tmp_path / "run" / "vllm-pocket.log").read_text()

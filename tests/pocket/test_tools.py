@@ -7,24 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.formats.export import export_conversations
 from convbench.judges.ask import judge_messages
 from convbench.judges.resolve import resolve_judge
 from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
-from convbench.learn.train import train_recipe
 from convbench.models.weights_path import resolve_path
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.pocket.speakers import wish
 from convbench.schema import Tool
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
+from tests.helpers import stages
 
 PROPERTY = {"type": "object", "properties": {"property": {"type": "string"}}}
 
@@ -66,12 +58,15 @@ def test_wishes() -> None:
 
 
 def test_it_asks_is_told_and_is_trained_as_it_was_served(tmp_path: Path) -> None:
-    built = build_or_resume(
-        BuildOptions(
-            "pocket-tools", model="local:pocket", tasks=8, run=tmp_path / "run", logprobs=True,
-            shape=RunSettings(samples=2, temperatures=(1.0,)), calls=CallOptions(quiet=True),
-        )
-    )  # fmt: skip
+    built = stages.build_result(
+        "pocket-tools",
+        model="local:pocket",
+        tasks=8,
+        run=tmp_path / "run",
+        logprobs=True,
+        samples=2,
+        temperatures=(1.0,),
+    )
     assert built.told_probs is not None
     assert built.told_probs[0] == built.told_probs[1] > 16, "of every reply, calls in words too"
     run = Run.open(tmp_path / "run")
@@ -123,20 +118,18 @@ def test_tool_use_is_learnt(tmp_path: Path) -> None:
     """Asking for the right property pays; the policy learns to do so from its own logs, on
     questions that it was not trained on. Seen on 84 test dialogues: .65 before, 1.00 after, and
     .61 right answers before, .98 after."""
-    quiet = CallOptions(quiet=True)
-    made = build_or_resume(
-        BuildOptions(
-            "pocket-tools", model="local:pocket", tasks=80, run=tmp_path / "run", calls=quiet,
-            shape=RunSettings(samples=4, temperatures=(1.0,)),
-        )
-    ).path  # fmt: skip
+    made = stages.build(
+        "pocket-tools",
+        model="local:pocket",
+        tasks=80,
+        run=tmp_path / "run",
+        samples=4,
+        temperatures=(1.0,),
+    ).path
     assert made is not None
-    judge_run(JudgeOptions(("rules",), made, calls=quiet))
+    stages.judge(made, "rules")
     sets = ("fit.learning_rate=2e-4", "fit.epochs=2", "data.unit=conversation",
             "fit.batch_size=8", "fit.accumulation=1")  # fmt: skip
-    trained = train_recipe(
-        TrainOptions("swift-anchored", made, launch="none", calls=quiet,
-                     specs=SpecOptions(sets=sets), in_process=True)
-    )  # fmt: skip
-    after = evaluate_policy(EvalOptions(str(trained.path), made, calls=quiet)).run
+    trained = stages.train("swift-anchored", made, launch="none", set=sets, in_process=True)
+    after = stages.evaluate(str(trained.path), made)
     assert found_out(after) > found_out(Run.open(made)) + 0.15

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convbench.options.report import ReportOptions
 from convbench.reports.citations import (
     OURS,
     PAPERS,
@@ -19,8 +18,8 @@ from convbench.reports.citations import (
     software_bibtex,
 )
 from convbench.reports.document import Document
-from convbench.reports.report import create_report
 from convbench.reports.writers import render_html, render_markdown
+from tests.helpers import stages
 from tests.reports.synthetic import make, manifest, questions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +91,7 @@ def test_a_report_cites_what_its_run_was_made_with(tmp_path: Path) -> None:
         task="arc",
         overall=lambda q, k: 5.0,
     )
-    cited = create_report(ReportOptions((run.path,))).document.citations
+    cited = stages.report(run.path).document.citations
     assert cited is not None
     assert cited.sources == (
         "protocol reasoning: Mukherjee et al. 2025, sections E.1 and E.2",

@@ -18,8 +18,9 @@ from convbench.reports.experiment.experiment_document import (
 from convbench.reports.experiment.gallery import median_pair
 from convbench.reports.experiment.steps import write_plan
 from convbench.reports.published import paper_tables
-from convbench.reports.report import create_report, experiment_report
+from convbench.reports.report import experiment_report
 from convbench.reports.writers import render_text, write_report
+from tests.helpers import stages
 from tests.helpers.cli import convbench
 from tests.helpers.report_tables import cells
 from tests.reports.paper_set import cell_name, record, scores, write_cell, write_paper
@@ -245,14 +246,14 @@ def test_what_is_an_experiment_and_what_is_not(tmp_path):
     (tmp_path / "runs" / "latest").symlink_to("one", target_is_directory=True)
     assert not is_experiment(tmp_path / "runs")
     with pytest.raises(RunError, match="run"):
-        create_report(ReportOptions((tmp_path / "runs",)))
+        stages.report(tmp_path / "runs")
     record(tmp_path, ("arc-thinking-seed0/build", "failed", ["DataError: no rows"], 1.0))
     assert is_experiment(tmp_path)
     refused = {"judge": "rules", "baseline": "DPO", "gold": True, "verdict": True, "pairwise": True}
     for name, value in refused.items():
         with pytest.raises(RunError, match=f"--{name}: found an experiment's folder"):
-            create_report(ReportOptions((tmp_path,), **{name: value}))
-    made = create_report(ReportOptions((tmp_path,)))
+            stages.report(tmp_path, **{name: value})
+    made = stages.report(tmp_path)
     assert part_of(made.document, "Table 1: ").facts[0].endswith("build: DataError: no rows.")
     assert made.folder == tmp_path / "report"
 
@@ -364,7 +365,7 @@ def test_the_document_as_a_user_asks_for_it(tmp_path):
     lengths = "number-of-turns-openbookqa-thinking-reasoning-rules"
     assert {f"{lengths}.{ending}" for ending in ("pdf", "png", "svg")} <= files
     assert f"{{{lengths}.pdf}}" in (tmp_path / "out" / "report.tex").read_text()
-    again = create_report(ReportOptions((tmp_path,)))
+    again = stages.report(tmp_path)
     assert again.folder == tmp_path / "report"
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count("SWiFt, printed") >= 2

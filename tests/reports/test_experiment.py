@@ -7,14 +7,12 @@ import pytest
 from convbench import catalog
 from convbench.errors import BudgetError
 from convbench.experiments.cells import iter_cells, plan_steps
-from convbench.experiments.experiment import run_experiment
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions, SpecOptions
 from convbench.reports.policies import NAMES
 from convbench.reports.published import ALSO, paper_tables
 from convbench.schema.experiment import ExperimentSpec, recipe_of
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.report_tables import table_of
 from tests.support.provider import Plan, Provider
 
@@ -118,11 +116,8 @@ recipe_sets: {all: {fit.max_steps: 1, fit.probe: false}}
 """
 
 
-def options(folder, *sets, **calls):
-    return ExperimentOptions(
-        str(folder / "small.yaml"), folder / "runs", specs=SpecOptions(sets=sets),
-        calls=CallOptions(quiet=True, **calls),
-    )  # fmt: skip
+def experiment(folder, *sets, **more):
+    return stages.experiment(str(folder / "small.yaml"), run=folder / "runs", set=sets, **more)
 
 
 @pytest.mark.exhaustive
@@ -130,13 +125,13 @@ def test_an_experiment_stops_and_goes_on_and_keeps_what_is_done(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "small.yaml").write_text(SMALL)
     with pytest.raises(BudgetError):
-        run_experiment(options(tmp_path, budget_tokens=1500, concurrency=1))
+        experiment(tmp_path, budget_tokens=1500, concurrency=1)
     run = Run.open(tmp_path / "runs" / "pocket-thinking-seed0")
     before = run.conversations_file.read_bytes()
     assert 0 < before.count(b"\n") < 24
     # The address is the starting policy's alone: a checkpoint is no name on that server.
     with Provider(Plan()) as provider:
-        result = run_experiment(options(tmp_path, api_base=provider.api_base))
+        result = experiment(tmp_path, api_base=provider.api_base)
         assert provider.stats.calls == 0
     assert run.conversations_file.read_bytes().startswith(before)
     (child,) = run.child_runs()
@@ -149,15 +144,14 @@ def test_an_experiment_stops_and_goes_on_and_keeps_what_is_done(tmp_path):
     kept = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
     training = json.loads(kept[-1][0])
     assert training["recipe"] == "refit"
-    again = run_experiment(options(tmp_path))
+    again = experiment(tmp_path)
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in files] == kept
     assert again.report.document == result.report.document
 
 
 def test_a_dry_run_writes_nothing(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL)
-    asked = options(tmp_path, "count=5", "seeds=[0,1]")
-    planned = run_experiment(ExperimentOptions(**{**vars(asked), "dry_run": True})).plan
+    planned = experiment(tmp_path, "count=5", "seeds=[0,1]", dry_run=True).plan
     kinds = [part.step.kind for part in planned.steps]
     assert kinds == ["build", "judge", "train", "eval"] * 2
     amount = planned.amounts["pocket-thinking-seed0"]

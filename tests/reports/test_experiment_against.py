@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.options.report import ReportOptions
 from convbench.reports.experiment.against import against_part
 from convbench.reports.experiment.experiment_document import read_experiment
-from convbench.reports.report import create_report
+from tests.helpers import stages
 from tests.helpers.report_tables import cells
 from tests.reports.paper_set import write_cell
 
@@ -35,8 +34,7 @@ def part_against(folder: Path, other: Path):
 
 
 def test_each_policy_stands_against_its_namesake(folders: dict[str, Path]) -> None:
-    options = ReportOptions((folders["after"],), against=(str(folders["before"]),))
-    document = create_report(options).document
+    document = stages.report(folders["after"], against=(str(folders["before"]),)).document
     part = document.parts[1]
     assert part.title == "Against before"
     assert document.citations is not None
@@ -97,9 +95,8 @@ def test_other_questions_of_the_same_number_are_no_pairs(
 
 
 def test_a_method_trained_at_several_sizes_is_meant_in_each(folders: dict[str, Path]) -> None:
-    document = create_report(ReportOptions((folders["after"],), against=("refit",))).document
+    document = stages.report(folders["after"], against=("refit",)).document
     captions = {t.caption for part in document.parts for t in part.tables}
     assert "Differences to ReFit, paired (clean regime)" in captions
-    options = ReportOptions((folders["after"],), against=("nope",))
     with pytest.raises(RunError, match="--against nope: found no such policy; expected one of"):
-        create_report(options)
+        stages.report(folders["after"], against=("nope",))

@@ -10,16 +10,11 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.experiments.evaluate import check_evaluation, evaluate_policy
-from convbench.experiments.experiment import ExperimentResult, run_experiment
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, FailureLimit, RunSettings, SpecOptions
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
+from convbench.experiments.evaluate import check_evaluation
+from convbench.experiments.experiment import ExperimentResult
+from convbench.options.shared import CallOptions, FailureLimit
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.cli import Done, convbench
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
@@ -115,7 +110,7 @@ def test_an_evaluation_of_which_all_failed_is_no_success(provider: Provider) -> 
     assert "0 complete, 1 failed" in done.out
     assert "filter" in done.err
     child = Run.open(Path("runs/one/evals/hosted_vllm-other"))
-    found = evaluate_policy(EvalOptions("hosted_vllm/other", Path("runs/one"), calls=QUIET))
+    found = stages.evaluate_result("hosted_vllm/other", Path("runs/one"))
     assert found.run.path.resolve() == child.path.resolve()
     with pytest.raises(RunError, match="1 of 1 conversations failed"):
         check_evaluation(found, QUIET)
@@ -128,8 +123,7 @@ def experimented(tmp_path: Path, **options: object) -> ExperimentResult:
         "temperatures": [0.5], "learners": ["base"], "model": "hosted_vllm/policy",
         "judges": ["hosted_vllm/judge"], "sets": {"task.sample.train": 0.8},
     }))  # fmt: skip
-    calls = CallOptions(quiet=True, **options)
-    return run_experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=calls))
+    return stages.experiment(str(spec), run=tmp_path / "root", **options)
 
 
 def test_an_experiment_records_what_failed(provider: Provider, tmp_path: Path) -> None:
@@ -154,10 +148,8 @@ def test_a_cell_stops_where_too_much_failed(provider: Provider, tmp_path: Path) 
 
 
 def scripted(run: str | None = None, **more: object) -> Path:
-    done = build_or_resume(BuildOptions(
-        task="demo", tasks=3, run=None if run is None else Path(run), calls=QUIET,
-        shape=RunSettings(samples=1, temperatures=(0.5,)), **{"model": "scripted:policy", **more},
-    ))  # fmt: skip
+    values = {"tasks": 3, "samples": 1, "temperatures": (0.5,), "model": "scripted:policy", **more}
+    done = stages.build_result("demo", run=run, **values)
     assert done.path is not None
     return done.path
 
@@ -218,8 +210,4 @@ def test_a_command_that_takes_one_run_is_not_given_two(provider: Provider) -> No
 
 def test_judges_come_from_options(provider: Provider) -> None:
     run = scripted("runs/a")
-    specs = SpecOptions()
-    assert (
-        judge_run(JudgeOptions(("rules",), run, calls=QUIET, specs=specs)).summaries[0].failed_count
-        == 0
-    )
+    assert stages.judge_result(run, "rules").summaries[0].failed_count == 0

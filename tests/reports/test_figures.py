@@ -10,11 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from convbench.commands.gold import GoldOptions, label_sample
-from convbench.options.report import ReportOptions
 from convbench.reports.document import Table
 from convbench.reports.measures import ACCURACY, paired_differences
-from convbench.reports.report import create_report
 from convbench.store import Run
+from tests.helpers import stages
 from tests.reports.synthetic import make, questions
 from tests.support.app import app
 
@@ -42,7 +41,7 @@ def test_json_has_numbers_as_they_were_computed(run: Run, asked: tuple[str, ...]
     made = json.loads(done.stdout)
     made = made.get("result", made)
     assert made["runs"] == [str(run.path)]
-    result = create_report(ReportOptions((run.path,)))
+    result = stages.report(run.path)
     (section,) = result.sections
     base = next(policy for policy in section.policies if policy.is_base)
     mean = ACCURACY.mean_of(base)
@@ -71,7 +70,7 @@ def test_what_is_piped_is_not_wrapped(run: Run) -> None:
 
 
 def table(run: Run, label: str, **options: bool) -> Table:
-    made = create_report(ReportOptions((run.path,), **options)).document
+    made = stages.report(run.path, **options).document
     return next(t for part in made.parts for t in part.tables if t.label == label)
 
 

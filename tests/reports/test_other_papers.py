@@ -13,17 +13,16 @@ from convbench.errors import RunError
 from convbench.judges.adaptation.accuracies import NOTHING, PASSAGE, UNTRAINED
 from convbench.judges.adaptation.passages import ForgettingSequence
 from convbench.judges.resolve import Judge
-from convbench.options.report import ReportOptions
 from convbench.reports import adaptation
 from convbench.reports.document import Document, ReportPart, Table
 from convbench.reports.experiment.experiment_document import experiment_document, read_experiment
 from convbench.reports.experiment.gallery import trained_policy
-from convbench.reports.report import create_report
 from convbench.reports.tables import reference_table, training_table, variance_table
 from convbench.reports.writers import render_text
 from convbench.schema import ModelConfig, Sampling, Verdict
 from convbench.store import Run
 from tests.edits import written_run
+from tests.helpers import stages
 from tests.learn.seal import runs
 from tests.reports.synthetic import make, questions
 
@@ -159,9 +158,7 @@ def test_seal_s_gallery_is_the_median_passage_with_both_answers(tmp_path: Path) 
 
 def test_a_folder_s_report_is_the_same_with_paper(tmp_path: Path) -> None:
     seal_experiment(tmp_path)
-    plain, paper = (
-        create_report(ReportOptions((tmp_path,), paper=paper)).document for paper in (False, True)
-    )
+    plain, paper = (stages.report(tmp_path, paper=paper).document for paper in (False, True))
     assert plain == paper
 
 

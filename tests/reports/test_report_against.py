@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.options.report import ReportOptions
-from convbench.reports.report import create_report
 from convbench.reports.writers import render_text
+from tests.helpers import stages
 from tests.reports.synthetic import make, questions
 
 
@@ -34,7 +33,7 @@ def run(tmp_path: Path) -> Path:
 
 def differences(run: Path, **options: object) -> dict[str, dict[str, str]]:
     """Return, by caption, each method's difference in accuracy."""
-    made = create_report(ReportOptions(runs=(run,), **options)).document  # type: ignore[arg-type]
+    made = stages.report(run, **options).document  # type: ignore[arg-type]
     return {
         table.caption: {row[0].text: row[1].text for row in table.rows}
         for part in made.parts
@@ -56,7 +55,7 @@ def test_every_pair_can_be_asked_for(run: Path) -> None:
 def test_another_baseline_takes_bases_place(run: Path) -> None:
     (found,) = differences(run, baseline="other").values()
     assert found == {"echo": "+0.2500", "Base": "-0.2500"}
-    made = create_report(ReportOptions(runs=(run,), baseline="other")).document
+    made = stages.report(run, baseline="other").document
     (table,) = [t for part in made.parts for t in part.tables if t.label == "by-temperature"]
     assert "losses to other" in [column.head for column in table.columns]
 
@@ -69,7 +68,7 @@ def test_an_unknown_policy_is_one_line(run: Path, option: str) -> None:
 
 
 def test_programs_read_every_cell(run: Path) -> None:
-    made = create_report(ReportOptions(runs=(run,))).document
+    made = stages.report(run).document
     found = json.loads(render_text(made, "json"))
     rows = list(csv.DictReader(io.StringIO(render_text(made, "csv"))))
     cells = {

@@ -11,6 +11,7 @@ from convbench.reports.published import colbench_table, self_edit_table
 from convbench.reports.report import create_report
 from convbench.reports.verification import seal_report
 from convbench.reports.writers import render_text
+from tests.helpers import stages
 from tests.helpers.report_tables import cells, right_on, table_of
 from tests.reports.synthetic import make, questions
 
@@ -33,7 +34,7 @@ def flagged(tmp_path):
         base.evals_folder / "swift", questions(2), right_on(0, 1), overall=lambda q, k: 8.0,
         parent=base.manifest.id, split="test",
     )  # fmt: skip
-    return create_report(ReportOptions((base.path,)))
+    return stages.report(base.path)
 
 
 def test_results_stand_with_and_without_flagged_conversations(flagged):
@@ -61,7 +62,7 @@ def test_unflagged_means_leave_out_what_is_flagged(tmp_path):
         tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 4.0 + 2 * (q == "q1"),
         flags=lambda q, k: ("teacher:early",) if q == "q1" else (),
     )  # fmt: skip
-    table = table_of(create_report(ReportOptions((run.path,))), "With and without")
+    table = table_of(stages.report(run.path), "With and without")
     assert cells(table, "Base", "conversations") == Cell("6")
     assert cells(table, "Base", "Accuracy, all").text == "0.5000"
     assert cells(table, "Base", "Accuracy, unflagged") == Cell("1.0000")  # one group: no error
@@ -70,9 +71,7 @@ def test_unflagged_means_leave_out_what_is_flagged(tmp_path):
 
 def test_nothing_flagged_needs_no_table(tmp_path):
     run = make(tmp_path / "run", questions(2), right_on(0))
-    captions = [
-        t.caption for t in create_report(ReportOptions((run.path,))).document.parts[0].tables
-    ]
+    captions = [t.caption for t in stages.report(run.path).document.parts[0].tables]
     assert not {"Flags", "With and without flagged conversations"} & set(captions)
 
 
@@ -87,7 +86,7 @@ def test_win_rates_of_pages(tmp_path):
         judge="render", samples=1, temperatures=(1.0,), parent=base.manifest.id, split="test",
         extra={"recipe": "sweet"},
     )  # fmt: skip
-    result = create_report(ReportOptions((base.path,)))
+    result = stages.report(base.path)
     table = table_of(result, "Win rates")
     (row,) = table.rows
     # Points 1, 1/2, 0, 1: mean 5/8, standard deviation .4787, error .2394, t with 3: 3.1824.
@@ -97,9 +96,7 @@ def test_win_rates_of_pages(tmp_path):
     for form in FORMS:
         assert "Win rates" in render_text(result.document, form)
     rules = make(tmp_path / "rules", questions(2), right_on(0), overall=lambda q, k: 5.0)
-    captions = [
-        t.caption for t in create_report(ReportOptions((rules.path,))).document.parts[0].tables
-    ]
+    captions = [t.caption for t in stages.report(rules.path).document.parts[0].tables]
     assert "Win rates" not in captions
 
 
@@ -133,7 +130,7 @@ def seal(tmp_path):
 
 
 def test_rounds_of_self_edits_stand_in_the_report(seal):
-    result = create_report(ReportOptions((seal.path,)))
+    result = stages.report(seal.path)
     table = table_of(result, "What self-edits teach")
     lines = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert list(lines) == [
@@ -158,9 +155,9 @@ def test_a_reports_seal_leaves_the_accuracies_of_self_edits(seal):
 
 
 def test_accuracies_of_earlier_versions_are_read(seal):
-    before = table_of(create_report(ReportOptions((seal.path,))), "What self-edits teach")
+    before = table_of(stages.report(seal.path), "What self-edits teach")
     (seal.reports_folder / "self-edits.json").rename(seal.reports_folder / "seal.json")
-    assert table_of(create_report(ReportOptions((seal.path,))), "What self-edits teach") == before
+    assert table_of(stages.report(seal.path), "What self-edits teach") == before
 
 
 def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):
@@ -173,7 +170,7 @@ def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):
     other = make(
         tmp_path / "other", questions(2, "pocket-notes"), right_on(), scores=scores, **more
     )
-    found = create_report(ReportOptions((seal.path, other.path))).document
+    found = stages.report(seal.path, other.path).document
     (table,) = (t for part in found.parts for t in part.tables if t.caption.startswith("Kinds"))
     rows = [[cell.text for cell in row] for row in table.rows]
     assert [row[:3] for row in rows[:2]] == [
@@ -184,7 +181,7 @@ def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):
     assert rows[1][4:] == ["+0.200", "[-1.071, +1.471]", "2"]
     assert rows[0][4:6] == ["-", "-"]
     assert not {"nothing", "passage only"} & {row[0] for row in rows}
-    alone = create_report(ReportOptions((seal.path,))).document
+    alone = stages.report(seal.path).document
     assert not any(t.caption.startswith("Kinds") for part in alone.parts for t in part.tables)
 
 
@@ -203,7 +200,7 @@ def test_rounds_by_prompt_stand_beside_the_printed_ones(seal, tmp_path):
         other.evals_folder / "seal-round-1", passages, right_on(), scores=taught(0.5),
         parent=other.manifest.id, split="test", extra={"recipe": "seal"}, **more,
     )  # fmt: skip
-    report = create_report(ReportOptions((seal.path, other.path))).document
+    report = stages.report(seal.path, other.path).document
     (table,) = (t for part in report.parts for t in part.tables if t.label == "prompts")
     assert [[cell.text for cell in row] for row in table.rows] == [
         # Gains .4 and .2: mean .3, error .1, t with 1: 12.706.
@@ -213,7 +210,7 @@ def test_rounds_by_prompt_stand_beside_the_printed_ones(seal, tmp_path):
         ["  printed", "0.373", "0.428", "0.487", "+0.114", "-", "-"],
     ]  # fmt: skip
     assert "7.3 to 11.4 points" in table.notes[1]
-    alone = create_report(ReportOptions((seal.path,))).document
+    alone = stages.report(seal.path).document
     assert not any(t.label == "prompts" for part in alone.parts for t in part.tables)
 
 
@@ -228,7 +225,7 @@ def test_another_models_edits_stand_in_seals_line(seal):
             seal.evals_folder / name, questions(2, "pocket-notes"), right_on(),
             scores=lambda q, k, scores=scores: scores, model=f"openai/{name}", **more,
         )  # fmt: skip
-    report = create_report(ReportOptions((seal.path,), paper=True))
+    report = stages.report(seal.path, paper=True)
     rows = [row[0].text for row in table_of(report, "Knowledge incorporation, published").rows]
     assert rows[rows.index("self-edits of gpt-4.1-2025-04-14") + 1] == "  Passage + GPT-4.1 data"
     assert rows[-1] == "self-edits of gpt-4.1-mini"
@@ -266,10 +263,9 @@ def test_the_published_tables_are_the_facts():
 
 def test_seals_table_stands_beside_ours(seal):
     assert not any(
-        t.label == "published"
-        for t in create_report(ReportOptions((seal.path,))).document.parts[0].tables
+        t.label == "published" for t in stages.report(seal.path).document.parts[0].tables
     )
-    result = create_report(ReportOptions((seal.path,), paper=True))
+    result = stages.report(seal.path, paper=True)
     table = table_of(result, "Knowledge incorporation, published")
     names = [row[0].text for row in table.rows]
     assert names == [
@@ -314,7 +310,7 @@ def test_sweets_table_stands_beside_ours(tmp_path):
             extra={"recipe": recipe},
             **more,
         )
-    result = create_report(ReportOptions((base.path,), paper=True))
+    result = stages.report(base.path, paper=True)
     table = table_of(result, "ColBench, published")
     lines = [[cell.text for cell in row] for row in table.rows]
     assert lines[0] == ["Base", "colbench-backend", "0.0", "50.0", "-", "-"]
@@ -351,7 +347,7 @@ def test_pages_are_won_over_the_papers_rival_where_it_was_run_too(tmp_path):
         model="openai/gpt-4o-2024-08-06", **more,
     )  # fmt: skip
     both = (small.path, rival.path)
-    table = table_of(create_report(ReportOptions(both, paper=True)), "ColBench, published")
+    table = table_of(stages.report(*both, paper=True), "ColBench, published")
     lines = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     first, second = (name for name in lines if name.startswith("Base"))
     assert lines[first][-1] == "37.5"  # one win and half a one, of four
@@ -379,7 +375,7 @@ def test_pages_are_won_over_a_rival_that_was_evaluated_beside_the_policy(tmp_pat
             base.evals_folder / name, asked, right_on(), overall=scores,
             parent=base.manifest.id, split="test", **extra, **more,
         )  # fmt: skip
-    report = create_report(ReportOptions((base.path,), paper=True))
+    report = stages.report(base.path, paper=True)
     lines = [[c.text for c in row] for row in table_of(report, "ColBench, published").rows]
     won = {line[0]: line[-1].split(" ")[0] for line in lines}
     assert [won[name] for name in ("Base", "SWEET-RL", "gpt-4o", "llama-3.1-70b")] == [
@@ -397,7 +393,5 @@ def test_another_measure_of_pages_never_stands_under_clips_name(tmp_path):
             tmp_path / judge, questions(2, "colbench-frontend"), right_on(), judge=judge,
             scores=lambda q, k: {"overall": 0.7, "blank": 0.2, "random_pair": 0.3}, **more,
         )  # fmt: skip
-        table = table_of(
-            create_report(ReportOptions((run.path,), paper=True)), "ColBench, published"
-        )
+        table = table_of(stages.report(run.path, paper=True), "ColBench, published")
         assert table.rows[0][-2].text == said

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from convbench.options.report import ReportOptions
 from convbench.reports.measures import ACCURACY
 from convbench.reports.plots.curves import (
     size_curves,
@@ -25,10 +24,10 @@ from convbench.reports.plots.style import (
     drawing_style,
     policy_looks,
 )
-from convbench.reports.report import create_report
 from convbench.reports.sections import read_sections
 from convbench.reports.writers import write_report
 from convbench.stats.means import Estimate
+from tests.helpers import stages
 from tests.reports.synthetic import make, questions
 from tests.support.later import needs
 
@@ -81,7 +80,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drawn(runs):
-    return create_report(ReportOptions(tuple(run.path for run in runs), judge="rules", plots=True))
+    return stages.report(*(run.path for run in runs), judge="rules", plots=True)
 
 
 def said(svg):
@@ -165,7 +164,7 @@ def test_equal_numbers_give_equal_bytes(runs):
 
 def test_nothing_to_draw_gives_no_picture(tmp_path):
     run = make(tmp_path / "run", questions(3), right(0.1), samples=1, temperatures=(0.7,))
-    made = create_report(ReportOptions((run.path,), plots=True)).document
+    made = stages.report(run.path, plots=True).document
     assert [p.name for part in made.parts for p in part.pictures] == ["accuracy-by-task"]
     (section,) = read_sections([run])
     assert training_curves(section) is None
@@ -187,7 +186,7 @@ def test_a_picture_fits_the_page_and_is_titled_where_asked(runs):
     assert narrow.size[1] > wide.size[1]  # panels below each other
     assert found.title in titled
     assert found.title not in untitled
-    made = create_report(ReportOptions((runs[0].path,), judge="rules", columns="one"))
+    made = stages.report(runs[0].path, judge="rules", columns="one")
     assert made.document.columns == "one"
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.judges.resolve import resolve_judge
-from convbench.options.report import ReportOptions
 from convbench.reports import layout
 from convbench.reports.document import Cell
 from convbench.reports.measures import (
@@ -18,7 +17,6 @@ from convbench.reports.measures import (
 )
 from convbench.reports.policies import read_policy
 from convbench.reports.published import paper_table, paper_tables
-from convbench.reports.report import create_report
 from convbench.reports.sections import read_sections
 from convbench.reports.tables import conversation_counts, main_table
 from convbench.reports.tables.judges import controls_of
@@ -26,6 +24,7 @@ from convbench.reports.tables.results import best_of_table
 from convbench.schema import Verdict
 from convbench.schema.conversation import TurnCredit
 from convbench.store.notes import append_credit
+from tests.helpers import stages
 from tests.helpers.report_tables import cells, right_on, table_of
 from tests.reports.synthetic import make, questions
 
@@ -54,7 +53,7 @@ def family(tmp_path):
 
 
 def test_the_papers_table_by_hand(family):
-    result = create_report(ReportOptions((family.path,)))
+    result = stages.report(family.path)
     table = table_of(result, "Results")
     assert [row[0].text for row in table.rows] == ["SWiFt", "DPO", "Base"]
     # Questions (not conversations) are independent: the means of 4 groups are 1, 1, 1, 0:
@@ -67,7 +66,7 @@ def test_the_papers_table_by_hand(family):
     # All think on every turn, so that none is best.
     assert cells(table, "SWiFt", "Thinking (%)") == Cell("100.0", "0.0", 0)
     assert any("DPO was evaluated in protocol direct" in note for note in table.notes)
-    naive = table_of(create_report(ReportOptions((family.path,), kind="naive")), "Results")
+    naive = table_of(stages.report(family.path, se="naive"), "Results")
     assert cells(naive, "SWiFt", "Accuracy").error == "0.1250"
     assert [c.head for c in table.columns] == [
         "Method", "Accuracy", "Unread (%)", "Thinking (%)", "R Overall", "R Accuracy",
@@ -134,7 +133,7 @@ def test_a_run_alone_unjudged_and_half_done(tmp_path):
     run = make(tmp_path / "run", questions(3), lambda q, k: "A")
     lines = run.conversations_file.read_bytes().splitlines(keepends=True)
     run.conversations_file.write_bytes(b"".join(lines[:4]))
-    result = create_report(ReportOptions((run.path,)))
+    result = stages.report(run.path)
     table = table_of(result, "Results")
     assert [row[0].text for row in table.rows] == ["Base"]
     assert [c.head for c in table.columns] == ["Method", "Accuracy", "Unread (%)", "Thinking (%)"]
@@ -146,7 +145,7 @@ def test_a_run_alone_unjudged_and_half_done(tmp_path):
 def test_answers_that_cannot_be_read_stand_beside_accuracy(tmp_path):
     """They count as wrong: whoever learns the answer's form alone gains accuracy by it."""
     run = make(tmp_path / "run", questions(2), lambda q, k: "A" if q == "q0" else "?")
-    table = table_of(create_report(ReportOptions((run.path,))), "Results")
+    table = table_of(stages.report(run.path), "Results")
     assert cells(table, "Base", "Unread (%)") == Cell("50.0", "50.0", 0)
 
 
@@ -184,10 +183,10 @@ def test_incomparable_children_are_refused_with_the_difference(tmp_path, change,
         **change,
     )
     with pytest.raises(RunError) as refused:
-        create_report(ReportOptions((base.path,)))
+        stages.report(base.path)
     assert said in str(refused.value)
     assert "--allow-incomparable" in str(refused.value)
-    allowed = table_of(create_report(ReportOptions((base.path,), allow=True)), "Results")
+    allowed = table_of(stages.report(base.path, allow_incomparable=True), "Results")
     assert len(allowed.rows) == 2
     assert any("other is not comparable with Base" in note for note in allowed.notes)
 
@@ -202,22 +201,22 @@ def test_other_questions_and_judges_are_refused(tmp_path):
         split="test",
     )
     with pytest.raises(RunError, match="1 only in Base, 0 only in SWiFt, 2 in both"):
-        create_report(ReportOptions((base.path,)))
+        stages.report(base.path)
     (child.path / "examples.jsonl").write_text(
         (base.path / "examples.jsonl").read_text().replace("birch", "beech")
     )
     with pytest.raises(RunError, match="questions: 3 of 3 differ in text or options"):
-        create_report(ReportOptions((base.path,)))
+        stages.report(base.path)
     (child.path / "examples.jsonl").write_bytes((base.path / "examples.jsonl").read_bytes())
     line = json.loads(base.verdicts_file.read_text().splitlines()[0])
     talk = json.loads(child.conversations_file.read_text().splitlines()[0])
     line |= {"conversation_id": talk["conversation_id"], "fingerprint": "0123456789abcdef"}
     child.verdicts_file.write_text(json.dumps(line) + "\n")
     with pytest.raises(RunError, match=r"judge rules: [0-9a-f]{16}.* → "):
-        create_report(ReportOptions((base.path,)))
+        stages.report(base.path)
     line["fingerprint"] = json.loads(base.verdicts_file.read_text().splitlines()[0])["fingerprint"]
     child.verdicts_file.write_text(json.dumps(line) + "\n")
-    assert len(create_report(ReportOptions((base.path,))).sections[0].policies) == 2
+    assert len(stages.report(base.path).sections[0].policies) == 2
 
 
 def test_verdicts_of_two_versions_of_a_judge_are_refused(tmp_path):
@@ -226,7 +225,7 @@ def test_verdicts_of_two_versions_of_a_judge_are_refused(tmp_path):
     lines[0] = json.dumps(json.loads(lines[0]) | {"fingerprint": "0123456789abcdef"})
     run.verdicts_file.write_text("\n".join(lines) + "\n")
     with pytest.raises(RunError, match="judge rules: verdicts of 2 versions"):
-        create_report(ReportOptions((run.path,)))
+        stages.report(run.path)
 
 
 def test_several_judges_give_a_table_each(tmp_path):
@@ -235,22 +234,22 @@ def test_several_judges_give_a_table_each(tmp_path):
     with run.verdicts_file.open("a") as file:
         for verdict in again:
             file.write(json.dumps(verdict | {"judge": "strict", "fingerprint": "ab" * 8}) + "\n")
-    both = create_report(ReportOptions((run.path,)))
+    both = stages.report(run.path)
     assert [part.title.rpartition(" ")[2] for part in both.document.parts] == ["rules", "strict"]
-    one = create_report(ReportOptions((run.path,), judge="strict"))
+    one = stages.report(run.path, judge="strict")
     assert len(one.document.parts) == 1
     with pytest.raises(RunError, match="found verdicts of rules, strict"):
-        create_report(ReportOptions((run.path,), judge="nobody"))
+        stages.report(run.path, judge="nobody")
 
 
 def test_a_discounted_reward_has_its_own_column(tmp_path):
     run = make(tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 5.0 + k)
-    heads = [c.head for c in table_of(create_report(ReportOptions((run.path,))), "Results").columns]
+    heads = [c.head for c in table_of(stages.report(run.path), "Results").columns]
     assert "Reward" not in heads
     lines = [json.loads(line) for line in run.verdicts_file.read_text().splitlines()]
     lines[0]["reward"] = 0.4
     run.verdicts_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    heads = [c.head for c in table_of(create_report(ReportOptions((run.path,))), "Results").columns]
+    heads = [c.head for c in table_of(stages.report(run.path), "Results").columns]
     assert heads[-1] == "Reward"
 
 
@@ -306,14 +305,14 @@ def test_pooled_runs_all_count_in_controls_and_credit(tmp_path):
     assert table.rows[0][2].text == "5", "questions of both runs"
     for name in ("gold", "verdict"):
         with pytest.raises(RunError, match="--pool: expected neither"):
-            create_report(ReportOptions(tuple(r.path for r in runs), pool=True, **{name: True}))
+            stages.report(*(r.path for r in runs), pool=True, **{name: True})
 
 
 def test_a_section_of_other_judges_says_so(tmp_path):
     first = make(tmp_path / "a", questions(2), right_on(0), overall=lambda q, k: 4.0)
     other = make(tmp_path / "b", questions(2, "arc"), right_on(0), task="arc", judge="render",
                  overall=lambda q, k: 4.0)  # fmt: skip
-    made = create_report(ReportOptions((first.path, other.path), judge="rules"))
+    made = stages.report(first.path, other.path, judge="rules")
     notes = [part.tables[0].notes for part in made.document.parts[:2]]
     assert [[note for note in own if "udge" in note][-1:] for own in notes] == [
         [], ["No scores of the selected judge."]
@@ -343,7 +342,7 @@ def test_children_of_one_recipe_keep_their_folders_names(tmp_path):
 def test_nothing_to_report(tmp_path):
     run = make(tmp_path / "run", questions(2), right_on(0), split="test")
     with pytest.raises(RunError, match="no conversations of split validation"):
-        create_report(ReportOptions((run.path,), split="validation"))
+        stages.report(run.path, split="validation")
 
 
 def test_the_papers_numbers_are_all_there():

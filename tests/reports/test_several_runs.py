@@ -16,18 +16,13 @@ from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import TrainingRow, training_rows
 from convbench.learn.train import TrainResult
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
 from convbench.options.publish import PublishOptions
-from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.reports.plots.curves import round_curves
-from convbench.reports.report import create_report
 from convbench.reports.sections import read_sections
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.learn import tiny
 
 QUIET = CallOptions(quiet=True)
@@ -42,13 +37,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Two judged runs of the embedded policy: questions, and wishes that a tool knows."""
     root = tmp_path_factory.mktemp("runs")
     for task in ("pocket", "pocket-tools"):
-        shape = RunSettings(max_tokens=96, samples=2, temperatures=(1.0,))
-        build_or_resume(
-            BuildOptions(
-                task, tasks=8, model="local:pocket", run=root / task, calls=QUIET, shape=shape
-            )
-        )
-        judge_run(JudgeOptions(("rules",), root / task, calls=QUIET))
+        shape = {"max_tokens": 96, "samples": 2, "temperatures": (1.0,)}
+        stages.build(task, tasks=8, model="local:pocket", run=root / task, **shape)
+        stages.judge(root / task, "rules")
     return [Run.open(root / task) for task in ("pocket", "pocket-tools")]
 
 
@@ -104,7 +95,7 @@ def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> N
     assert [one.path.parent.parent for one in done] == list(paths)
     with pytest.raises(UsageError, match="found it twice"):
         convbench.eval(str(trained), [paths[0], paths[0]])
-    document = create_report(ReportOptions(runs=paths)).document
+    document = stages.report(*paths).document
     (matrix,) = [t for part in document.parts for t in part.tables if t.label == "matrix"]
     assert [column.head for column in matrix.columns] == [
         "Method", "pocket", "pocket-tools", "Mean of tasks",
@@ -129,7 +120,7 @@ def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
     assert told["counts"]["rows of further runs"] == pytest.approx(
         told["counts"]["rows"] / 2, abs=1.1
     )
-    document = create_report(ReportOptions(runs=(runs[0].path,))).document
+    document = stages.report(runs[0].path).document
     (table,) = [t for part in document.parts for t in part.tables if t.label == "rounds"]
     assert [(row[0].text, row[1].text) for row in table.rows] == [
         ("ReFit", "0"), ("ReFit", "1"), ("ReFit", "2"),

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from convbench.options.report import ReportOptions
-from convbench.reports.report import create_report
 from convbench.reports.starts import LOG, StartModel, short_model
 from convbench.reports.writers import render_text
 from convbench.schema import ModelConfig
 from convbench.store import Run
+from tests.helpers import stages
 from tests.reports.synthetic import logged, make, questions, right
 
 
 def shown(run: Run) -> str:
-    return render_text(create_report(ReportOptions((run.path,))).document, "html")
+    return render_text(stages.report(run.path).document, "html")
 
 
 def test_a_log_of_another_model_is_no_start(tmp_path: Path) -> None:
@@ -34,7 +33,7 @@ def test_the_starts_own_evaluation_is_base(tmp_path: Path) -> None:
     run = logged(tmp_path, "openai/agent", "local:tiny")
     make(run.evals_folder / "local-tiny", questions(20), right(2), overall=lambda q, k: 3 + k,
          parent=run.manifest.id, model="local:tiny", checkpoint="local:tiny")  # fmt: skip
-    result = create_report(ReportOptions((run.path,)))
+    result = stages.report(run.path)
     (section,) = result.sections
     assert section.base is not None
     assert section.base.model == "local:tiny"

@@ -11,8 +11,6 @@ import pytest
 
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import RunError
-from convbench.options.report import ReportOptions
-from convbench.reports.report import create_report
 from convbench.reports.style_drift import StyleControl
 from convbench.reports.verdict import (
     Evidence,
@@ -27,6 +25,7 @@ from convbench.schema import JudgeSpec, Verdict
 from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.store.jsonl import Appender
+from tests.helpers import stages
 from tests.reports.synthetic import make, questions
 from tests.stats.tastes import World, judged
 from tests.stats.trained import said
@@ -302,18 +301,14 @@ def test_runs_are_told_apart_by_peoples_labels(tmp_path: Path, better: float, wo
     run = runs(tmp_path, lambda q, k, t: min(10, max(0, 5 + 2.5 * t + rng.gauss(0, 1))),
                lambda q, k: "A" if int(q[1:]) % 2 else "B")  # fmt: skip
     with pytest.raises(RunError, match="no conversations drawn"):
-        create_report(ReportOptions((run.path,), gold=True))
-    before = render_text(
-        create_report(ReportOptions((run.path,), verdict=True)).document, "markdown"
-    )
+        stages.report(run.path, gold=True)
+    before = render_text(stages.report(run.path, verdict=True).document, "markdown")
     assert (
         "SWiFt: undecided" in before
     )  # the only evidence is the judge, and accuracy that stood still
     assert "gold RUN --draw 100" in before
     people_label(run, tmp_path / "q.jsonl", better)
-    found = render_text(
-        create_report(ReportOptions((run.path,), verdict=True)).document, "markdown"
-    )
+    found = render_text(stages.report(run.path, verdict=True).document, "markdown")
     assert f"SWiFt: {word}" in found
     assert "i have checked this twice" in found
     assert "0% to 100%" in found
@@ -341,9 +336,7 @@ def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
                lambda q, k: "A" if int(q[1:]) % 2 else "B")  # fmt: skip
     for one in (run, *run.child_runs()):
         second_judge(one, lambda q, k: rng.gauss(5, 1))
-    found = render_text(
-        create_report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
-    )
+    found = render_text(stages.report(run.path, verdict=True, judge="rules").document, "markdown")
     assert "SWiFt: gaming" in found
     assert "judge other" in found
 
@@ -356,9 +349,7 @@ def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
         for name in list(run.examples)[:12]
     ]  # fmt: skip
     kept.write_text("".join(one.model_dump_json() + "\n" for one in padded))
-    found = render_text(
-        create_report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
-    )
+    found = render_text(stages.report(run.path, verdict=True, judge="rules").document, "markdown")
     assert "SWiFt: undecided" in found
     assert (
         "Does not count as evidence: judge other is unfit: padded answers have a mean score of 9.50"
@@ -399,9 +390,7 @@ def test_two_judges_who_like_long_answers(tmp_path: Path, better: float, says: s
     child = part(run.path / "evals" / "swift", True, parent=run.manifest.id)
     for own, trained in ((run, False), (child, True)):
         second_judge(own, lambda q, k, trained=trained: score(q, k, trained))
-    found = render_text(
-        create_report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
-    )
+    found = render_text(stages.report(run.path, verdict=True, judge="rules").document, "markdown")
     assert says in found
     assert "judge other, at equal length and style" in found
     assert ("undetermined: rose together with length" in found) == (better == 0)
@@ -410,4 +399,4 @@ def test_two_judges_who_like_long_answers(tmp_path: Path, better: float, says: s
 def test_without_a_trained_policy_there_is_no_verdict(tmp_path: Path) -> None:
     run = make(tmp_path / "run", questions(4), lambda q, k: "A", overall=lambda q, k: 5)
     with pytest.raises(RunError, match="no trained policy and Base"):
-        create_report(ReportOptions((run.path,), verdict=True))
+        stages.report(run.path, verdict=True)

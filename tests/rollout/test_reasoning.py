@@ -11,23 +11,18 @@ import pytest
 
 from convbench.answers.grade import grade_conversation
 from convbench.errors import RunError, SpecError
-from convbench.experiments.train import run_train
 from convbench.hub.dataset import write_dataset_folder
 from convbench.learn.rows import prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.models.weights_path import resolve_path
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.options.train import TrainOptions
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.schema import Conversation
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.query import run_query
 from convbench.viewer.library import index_runs
 from convbench.viewer.talk import talk_json as shown_talk
 from convbench.viewer.talk import turn_prompts
+from tests.helpers import stages
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import scripted_reply
 from tests.support.chat.thinking import redacted, signature, thought
@@ -72,19 +67,11 @@ def specs_of(home: Path, **models: Any) -> SpecOptions:
 def had(home: Path, model: dict[str, Any], task: str = "demo", **shape: Any) -> Run:
     """Three questions of three turns, one sample each."""
     specs = specs_of(home, thinker={**PRICE, **model})
-    result = build_or_resume(
-        BuildOptions(
-            task,
-            tasks=3,
-            model="thinker",
-            run=home / "run",
-            specs=specs,
-            calls=QUIET,
-            shape=RunSettings(
-                **{"mode": "standard", "samples": 1, "temperatures": (0.7,), **shape}
-            ),
-        )
-    )
+    shape = {"mode": "standard", "samples": 1, "temperatures": (0.7,), **shape}
+    result = stages.build_result(
+        task, tasks=3, model="thinker", run=home / "run", specs=specs.folders, set=specs.sets,
+        **shape,
+    )  # fmt: skip
     assert result.built is not None
     assert result.built.failed == 0, result.built.failures
     return Run.open(home / "run")
@@ -159,8 +146,7 @@ def test_a_judge_sees_it_only_where_it_says_so(home: Path, served: Provider) -> 
     for sees in (False, True):
         served.reset()
         sets = (f"judge.sees_reasoning={str(sees).lower()}",)
-        specs = SpecOptions((home / "mine",), sets)
-        judge_run(JudgeOptions(("openai/scorer",), run.path, specs=specs, calls=QUIET))
+        stages.judge(run.path, "openai/scorer", specs=(home / "mine",), set=sets)
         asked = [json.dumps(body["messages"]) for body in served.requests]
         assert asked
         assert all(("Let me see. Case" in text) is sees for text in asked)
@@ -249,12 +235,15 @@ def test_a_pulled_sets_extra_body_is_not_sent(home: Path, served: Provider) -> N
     (run.path / "calls.jsonl").write_text("")
     served.reset()
     specs = specs_of(home, mine={"ref": "openai/any"})
-    calls = CallOptions(quiet=True, allow=(f"openai/any@127.0.0.1:{served.port}",))
     with pytest.raises(RunError, match=r"extra_body .*service_tier.* only if you set it yourself"):
-        build_or_resume(BuildOptions(run=run.path, specs=SpecOptions(specs.folders), calls=calls))
+        stages.build(
+            run=run.path, specs=specs.folders, allow_calls=(f"openai/any@127.0.0.1:{served.port}",)
+        )
     assert served.stats.calls == 0
     agreed = specs_of(home, mine={"ref": "openai/any", "extra_body": {"service_tier": "priority"}})
-    build_or_resume(BuildOptions(run=run.path, specs=SpecOptions(agreed.folders), calls=calls))
+    stages.build(
+        run=run.path, specs=agreed.folders, allow_calls=(f"openai/any@127.0.0.1:{served.port}",)
+    )
     assert served.stats.calls > 0
 
 
@@ -263,10 +252,14 @@ def test_a_dry_run_shows_what_of_it_is_learnt(home: Path, served: Provider, mode
     """Pocket's template writes no reasoning again: a row a turn, which the dry run says."""
     served.change(thinks="vllm")
     run = had(home, KINDS["vllm"])
-    judge_run(JudgeOptions(("rules",), run.path, calls=QUIET))
-    specs = SpecOptions((), (f"recipe.data.reasoning={mode}", "recipe.data.unit=conversation"))
-    options = TrainOptions("refit", run.path, "local:pocket", dry_run=True, specs=specs)
-    shown = run_train(options).preview
+    stages.judge(run.path, "rules")
+    shown = stages.train(
+        "refit",
+        run.path,
+        model="local:pocket",
+        dry_run=True,
+        set=(f"recipe.data.reasoning={mode}", "recipe.data.unit=conversation"),
+    ).preview
     learnt = "".join(line for line in shown if line.startswith("  LOSS"))
     unlearnt = "".join(line for line in shown if line.startswith("       "))
     assert ("Let me see. Case" in learnt) is (mode == "loss")

@@ -11,19 +11,14 @@ import pytest
 
 from convbench import catalog, views
 from convbench.errors import RunError
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.experiments.experiment import load_specs
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.shared import SpecOptions
 from convbench.reports.published import paper_table, paper_tables, sample_size
-from convbench.reports.report import create_report
-from convbench.rollout.build import build_or_resume
 from convbench.schema import Conversation, ProtocolSpec, fingerprint
 from convbench.schema.run import in_regime
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.report_tables import cells, right_on, table_of
 from tests.helpers.table import played, protocol_of
 from tests.reports.synthetic import make, questions
@@ -107,12 +102,17 @@ def test_a_protocol_without_marks_keeps_its_fingerprint() -> None:
 
 def test_a_run_keeps_its_regime_and_so_does_what_follows_it(tmp_path: Path) -> None:
     with Provider(Plan(keep_requests=100)) as provider:
-        calls = CallOptions(api_base=provider.api_base, quiet=True)
-        made = BuildOptions(
-            task="demo", tasks=4, model="openai/stand-in", run=tmp_path / "run", calls=calls,
-            shape=RunSettings(samples=1, temperatures=(0.7,), regime="as-printed"),
-        )  # fmt: skip
-        build_or_resume(made)
+        made = {
+            "task": "demo",
+            "tasks": 4,
+            "model": "openai/stand-in",
+            "run": tmp_path / "run",
+            "api_base": provider.api_base,
+            "samples": 1,
+            "temperatures": (0.7,),
+            "regime": "as-printed",
+        }
+        stages.build(**made)
         asked = list(provider.requests)
         assert {body.get("max_tokens") or body.get("max_completion_tokens") for body in asked} == {
             128
@@ -120,17 +120,15 @@ def test_a_run_keeps_its_regime_and_so_does_what_follows_it(tmp_path: Path) -> N
         assert all(body["messages"][0]["content"].startswith("[INST] <<SYS>>") for body in asked)
         run = Run.open(tmp_path / "run")
         assert run.manifest.regime == "as-printed"
-        build_or_resume(BuildOptions(run=run.path, calls=calls))
-        build_or_resume(made)
+        stages.build(run=run.path, api_base=provider.api_base)
+        stages.build(**made)
         with pytest.raises(RunError, match="regime"):
-            build_or_resume(
-                BuildOptions(run=run.path, shape=RunSettings(regime="clean"), calls=calls)
-            )
-        evaluate_policy(EvalOptions("openai/other", run.path, calls=calls))
+            stages.build(run=run.path, regime="clean", api_base=provider.api_base)
+        stages.evaluate("openai/other", run.path, api_base=provider.api_base)
     (child,) = run.child_runs()
     assert child.manifest.regime == "as-printed"
     assert child.manifest.protocol.framing == "llama-2"
-    result = create_report(ReportOptions((run.path,)))
+    result = stages.report(run.path)
     table = table_of(result, "Results (as-printed regime)")
     assert any("naive standard error" in note for note in table.notes)
     assert any("at most 128 tokens, messages framed as llama-2" in note for note in table.notes)
@@ -143,7 +141,7 @@ def test_tables_name_their_regime_and_its_errors(tmp_path: Path) -> None:
              overall=lambda q, k: 5.0)
         for name in ("clean", "as-printed")
     ]  # fmt: skip
-    result = create_report(ReportOptions(tuple(run.path for run in both)))
+    result = stages.report(*(run.path for run in both))
     assert len(result.document.parts) == 2, "regimes never share a table"
     for part, name in zip(result.document.parts, ("clean", "as-printed"), strict=True):
         assert all(table.caption.endswith(f"({name} regime)") for table in part.tables)
@@ -155,7 +153,7 @@ def test_tables_name_their_regime_and_its_errors(tmp_path: Path) -> None:
     assert printed.text == clean.text
     assert printed.error == f"{math.sqrt(p * (1 - p) / 289):.4f}"
     assert clean.error != printed.error
-    other = create_report(ReportOptions((both[1].path,), kind="clustered"))
+    other = stages.report(both[1].path, se="clustered")
     table = table_of(other, "Results")
     assert cells(table, "Base", "Accuracy").error == clean.error, "--se goes before the regime"
 
@@ -173,7 +171,7 @@ def test_an_answer_in_other_words_is_unread_as_printed(tmp_path: Path) -> None:
             text=lambda *_: words,
             overall=lambda q, k: 5.0,
         )
-        table = table_of(create_report(ReportOptions((run.path,))), "Results")
+        table = table_of(stages.report(run.path), "Results")
         assert cells(table, "Base", "Unread (%)").text == unread
         assert cells(table, "Base", "Accuracy").text == accuracy
 
@@ -181,9 +179,7 @@ def test_an_answer_in_other_words_is_unread_as_printed(tmp_path: Path) -> None:
 def test_fewer_conversations_than_the_papers_keep_their_own_error(tmp_path: Path) -> None:
     run = make(tmp_path / "run", questions(4, "arc"), right_on(0, 1), task="arc",
                regime="as-printed", overall=lambda q, k: 5.0)  # fmt: skip
-    found = cells(
-        table_of(create_report(ReportOptions((run.path,))), "Results"), "Base", "Accuracy"
-    )
+    found = cells(table_of(stages.report(run.path), "Results"), "Base", "Accuracy")
     p = float(found.text)
     assert found.error == f"{math.sqrt(p * (1 - p) / (4 * 3)):.4f}", "4 questions, not 289"
 

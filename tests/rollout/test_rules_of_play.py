@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import SpecError
-from convbench.experiments.evaluate import evaluate_policy
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import CallOptions, RunSettings
+from convbench.options.shared import CallOptions
 from convbench.schema import ProtocolSpec, text_of
-from convbench.shards.build import build_or_resume
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.table import Reply, plain, played, protocol_of
 
 QUIET = CallOptions(quiet=True)
@@ -24,14 +21,15 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def options(protocol: str, **shape: object) -> BuildOptions:
-    return BuildOptions(
-        task="demo",
+def build(protocol: str, **more: object) -> Run:
+    return stages.build(
+        "demo",
         protocol=protocol,
         model="scripted:policy",
-        shape=RunSettings(samples=1, temperatures=(0.7,), **shape),  # type: ignore[arg-type]
+        samples=1,
+        temperatures=(0.7,),
         run=Path("run"),
-        calls=QUIET,
+        **more,
     )
 
 
@@ -50,11 +48,10 @@ REFUSED = [
 def test_what_a_protocol_lacks_is_refused_with_the_reason(
     protocol: str, shape: dict[str, object], line: str
 ) -> None:
-    made = options(protocol, **shape)
     if protocol == "collaboration":
-        made = BuildOptions(**{**vars(made), "teacher": "scripted:echo"})
+        shape = {**shape, "teacher": "scripted:echo"}
     with pytest.raises(SpecError, match=line):
-        build_or_resume(made)
+        build(protocol, **shape)
     assert not Path("run").exists()
 
 
@@ -163,11 +160,11 @@ def test_a_speaker_with_a_short_memory_gets_the_last_message_only() -> None:
 
 
 def test_the_teacher_is_the_base_model_and_stays_it_when_another_policy_is_evaluated() -> None:
-    made = build_or_resume(options("clarifying"))
+    made = build("clarifying")
     cast = made.manifest.cast
     assert cast["teacher"] == cast["assistant"]
     assert cast["teacher"].model == "scripted:policy", "by its name, not as whoever is the policy"
-    evaluate_policy(EvalOptions(policy="scripted:echo", run=Path("run"), calls=QUIET))
+    stages.evaluate("scripted:echo", Path("run"))
     [child] = Run.open(Path("run")).child_runs()
     assert child.manifest.cast["assistant"].model == "scripted:echo"
     assert child.manifest.cast["teacher"] == cast["teacher"]

@@ -13,22 +13,14 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import DataError, PreflightError
-from convbench.experiments.evaluate import evaluate_policy
-from convbench.experiments.experiment import run_experiment
 from convbench.experiments.seal import run_seal
-from convbench.learn.train import train_recipe
-from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.train import RoundsOptions, TrainOptions
+from convbench.options.shared import CallOptions
+from convbench.options.train import RoundsOptions
 from convbench.schema import Example, TaskSpec
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.tasks.draw import HELD_OUT_REASON, question_words
 from convbench.tasks.load import LoadResult, load_examples
+from tests.helpers import stages
 from tests.helpers.cli import convbench
 from tests.helpers.excerpts import Source
 from tests.learn.seal import runs
@@ -175,7 +167,7 @@ LACKS = r"no question of split test \(2 train\); expected some to evaluate on"
 
 def test_eval_refuses_a_run_without_test_questions(untested: Run) -> None:
     with pytest.raises(DataError, match=LACKS):
-        evaluate_policy(EvalOptions("local:pocket", untested.path, calls=QUIET))
+        stages.evaluate("local:pocket", untested.path)
     assert untested.child_runs() == []
 
 
@@ -209,25 +201,20 @@ def test_an_experiment_refuses_a_task_without_test_questions(tmp_path: Path, dry
     wanted = (
         r"no question of split test \(4 train\).*--set per_task.demo.sets.task.sample.train=0.8"
     )
-    asked = ExperimentOptions(str(file), tmp_path / "root", dry_run=dry, calls=QUIET)
+    asked = {"name": str(file), "run": tmp_path / "root", "dry_run": dry}
     if dry:
-        (line,) = run_experiment(asked).plan.missing
+        (line,) = stages.experiment(**asked).plan.missing
         assert re.search(wanted, line)
     else:
         with pytest.raises(PreflightError, match=wanted):
-            run_experiment(asked)
+            stages.experiment(**asked)
     assert not (tmp_path / "root").exists()
 
 
 def test_training_without_test_questions_says_so(tmp_path: Path) -> None:
-    build_or_resume(
-        BuildOptions(
-            "demo", tasks=4, model="scripted:policy", run=tmp_path / "run",
-            specs=SpecOptions(sets=("task.sample.train=1",)), calls=QUIET,
-        )
-    )  # fmt: skip
-    judge_run(JudgeOptions(("rules",), tmp_path / "run", calls=QUIET))
-    result = train_recipe(
-        TrainOptions("swift", tmp_path / "run", model="local:pocket", dry_run=True)
+    stages.build(
+        "demo", tasks=4, model="scripted:policy", run=tmp_path / "run", set=("task.sample.train=1",)
     )
+    stages.judge(tmp_path / "run", "rules")
+    result = stages.train("swift", tmp_path / "run", model="local:pocket", dry_run=True)
     assert "no question of split test (4 train): there is nothing to evaluate on" in result.notes

@@ -15,13 +15,11 @@ from convbench.hub.tables import open_portions, write_tables
 from convbench.judges.ask import judge_messages
 from convbench.judges.resolve import resolve_judge
 from convbench.models.tools import ToolsModel
-from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, RunSettings
 from convbench.schema import Conversation, Sampling, Tool, ToolCall, ToolLimits
-from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from convbench.store.tables import connect_runs
 from convbench.tasks import market
+from tests.helpers import stages
 from tests.support.chat.dialects import Refusal
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call
@@ -35,12 +33,9 @@ datasets = later("datasets")
 
 def built(folder: Path, server: Provider, model: str, tasks: int = 12) -> list[Conversation]:
     base = server.url if model.startswith("anthropic/") else server.api_base
-    calls = CallOptions(api_base=base, quiet=True)
-    shape = RunSettings(mode="standard", samples=1, temperatures=(0.7,))
+    shape = {"mode": "standard", "samples": 1, "temperatures": (0.7,)}
     where = folder / "run"
-    build_or_resume(
-        BuildOptions("market", model=model, tasks=tasks, run=where, shape=shape, calls=calls)
-    )
+    stages.build_result("market", model=model, tasks=tasks, run=where, **shape, api_base=base)
     return list(Run.open(folder / "run").conversations())
 
 

@@ -27,17 +27,12 @@ from convbench.learn.sweet.candidates import (
     sample_candidates,
 )
 from convbench.learn.sweet.pairs import SweetArgs
-from convbench.learn.train import train_recipe
-from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import ShardOptions
-from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec, Recipe
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.shards.runner import ShardRunner
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.cli import post
 from tests.support.serve import spawn
 
@@ -77,14 +72,18 @@ def test_branches_and_candidates_shard_by_shard(
     monkeypatch.chdir(tmp_path)
     with spawn("provider") as url:
         calls = CallOptions(f"{url}/v1", quiet=True, concurrency=4)
-        shape = RunSettings(samples=2, seed=1)
         one, many = (tmp_path / name for name in ("one", "many"))
-        build_or_resume(
-            BuildOptions(
-                "demo", tasks=12, shape=shape, model="openai/scripted", run=one, calls=calls
-            )
+        stages.build(
+            "demo",
+            tasks=12,
+            samples=2,
+            seed=1,
+            model="openai/scripted",
+            run=one,
+            api_base=f"{url}/v1",
+            concurrency=4,
         )
-        judge_run(JudgeOptions(("rules",), one, calls=calls))
+        stages.judge(one, "rules", api_base=f"{url}/v1", concurrency=4)
         shutil.copytree(one, many)
 
         def branched(path: Path, spread: ShardOptions) -> list[str]:
@@ -142,17 +141,7 @@ def test_what_shards_could_not_do_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    calls = CallOptions(quiet=True)
-    build_or_resume(
-        BuildOptions("demo", tasks=2, model="scripted:policy", run=tmp_path / "run", calls=calls)
-    )
-    judge_run(JudgeOptions(("rules",), tmp_path / "run", calls=calls))
-    asked = TrainOptions(
-        "swift",
-        (tmp_path / "run",),
-        model="local:pocket",
-        calls=calls,
-        spread=ShardOptions(on="local:2"),
-    )
+    stages.build("demo", tasks=2, model="scripted:policy", run=tmp_path / "run")
+    stages.judge(tmp_path / "run", "rules")
     with pytest.raises(SpecError, match="does no sampling that shards could share"):
-        train_recipe(asked)
+        stages.train("swift", tmp_path / "run", model="local:pocket", on="local:2")

@@ -21,12 +21,10 @@ from convbench.hub.verify import verify_target
 from convbench.judges.show import show_conversation
 from convbench.learn.export import export_run
 from convbench.options.build import BuildOptions
-from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings
 from convbench.options.spread import ShardOptions
 from convbench.reports.experiment.experiment_document import _cell_cost
 from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run, shards
 from convbench.store.overview import read_overview
 from convbench.store.process import this_process
@@ -43,6 +41,7 @@ from convbench.store.shard_attempts import (
 )
 from convbench.viewer.follow import GrowingIndex, run_status
 from convbench.viewer.index import build_index
+from tests.helpers import stages
 from tests.support.app import app
 
 from .fire import said
@@ -66,14 +65,14 @@ def built(run: Path, **more: Any) -> Run:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = built(tmp_path_factory.mktemp("plain") / "run")
-    judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    stages.judge(run.path, "rules")
     return run
 
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = built(tmp_path_factory.mktemp("sharded") / "run", spread=ShardOptions(shards=5))
-    found = judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    found = stages.judge_result(run.path, "rules")
     assert [(one.jobs.done, one.jobs.failed, one.already_scored) for one in found.summaries] == [
         (24, 0, 0)
     ]
@@ -137,9 +136,7 @@ def test_what_is_done_with_a_shard_is_sealed(plain: Run, sharded: Run, tmp_path:
     assert "changed since it was sealed" in problem
     spread = tmp_path / "spread"
     shutil.copytree(plain.path, spread)
-    judge_run(
-        JudgeOptions(judges=("answer",), run=spread, calls=QUIET, spread=ShardOptions(shards=3))
-    )
+    stages.judge(spread, "answer", shards=3)
     assert check_seals(spread).problems == ()
     merge_run(MergeOptions(run=spread), RunContext())
     assert check_seals(spread).problems == ()
@@ -178,17 +175,17 @@ def test_the_viewer_tells_how_far_shards_are(sharded: Run, tmp_path: Path) -> No
 
 def test_a_finished_run_is_resumed_without_work(sharded: Run) -> None:
     before = sorted(os.listdir(sharded.path / "shards"))
-    result = build_or_resume(BuildOptions(run=sharded.path, calls=QUIET))
+    result = stages.build_result(run=sharded.path)
     assert result.built is not None
     assert (result.built.already_there, result.built.jobs.done) == (24, 0)
     assert sorted(os.listdir(sharded.path / "shards")) == before
     with pytest.raises(RunError, match=r"--shards 7: .* has 5 shards; expected 5"):
-        build_or_resume(BuildOptions(run=sharded.path, calls=QUIET, spread=ShardOptions(shards=7)))
+        stages.build(run=sharded.path, shards=7)
 
 
 def test_merged_it_is_one_folder(tmp_path: Path, plain: Run) -> None:
     run = built(tmp_path / "run", spread=ShardOptions(shards=3))
-    judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    stages.judge(run.path, "rules")
     done = merge_run(MergeOptions(run=run.path), RunContext())
     assert done.records["conversations.jsonl"] == 24
     assert not (run.path / "shards").exists()
@@ -205,7 +202,7 @@ def test_a_run_under_way_is_spread_with_its_journal(tmp_path: Path, plain: Run) 
     file = run.conversations_file
     kept = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(kept[:-6]))  # as if killed before six records were written
-    result = build_or_resume(BuildOptions(run=run.path, calls=QUIET, spread=ShardOptions(shards=4)))
+    result = stages.build_result(run=run.path, shards=4)
     assert result.built is not None
     assert (result.built.already_there, result.built.jobs.done) == (18, 6)
     assert said(run.path) == said(plain.path)
@@ -225,7 +222,7 @@ def test_failed_conversations_are_tried_again(tmp_path: Path) -> None:
     lines[0] |= {"failure": {"kind": "ModelError", "message": "gone"}, "stop": None}
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "conversations.jsonl").write_text(text)
-    result = build_or_resume(BuildOptions(run=run.path, calls=QUIET))
+    result = stages.build_result(run=run.path)
     assert result.built is not None
     assert (result.built.already_there, result.built.jobs.done, result.built.failed) == (23, 1, 0)
 
@@ -305,7 +302,7 @@ def test_a_sharded_run_of_0_1_is_read_resumed_and_merged(tmp_path: Path, plain: 
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])  # killed while it wrote
     assert len(list(run.conversations())) == 2 * TASKS - 1
-    result = build_or_resume(BuildOptions(run=run.path, calls=QUIET))
+    result = stages.build_result(run=run.path)
     assert result.built is not None
     assert (result.built.already_there, result.built.jobs.done) == (2 * TASKS - 1, 1)
     assert said(run.path) == whole_run
@@ -337,19 +334,17 @@ def test_a_shard_that_was_killed_is_merged_once(tmp_path: Path, plain: Run) -> N
 
 def test_a_shard_by_itself_is_an_ordinary_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="expected --run DIR of a run with shards"):
-        build_or_resume(BuildOptions(task="demo", run=tmp_path / "none", calls=QUIET, shard="0/2"))
+        stages.build("demo", run=tmp_path / "none", shard="0/2")
     run = built(tmp_path / "run", spread=ShardOptions(shards=3))
     with pytest.raises(RunError, match=r"--shard 0/2: .* has 3 shards; expected --shard 0/3"):
-        build_or_resume(BuildOptions(run=run.path, calls=QUIET, shard="0/2"))
+        stages.build(run=run.path, shard="0/2")
     for index in range(3):
-        (done,) = judge_run(
-            JudgeOptions(judges=("rules",), run=run.path, calls=QUIET, shard=f"{index}/3")
-        ).summaries
+        (done,) = stages.judge_result(run.path, "rules", shard=f"{index}/3").summaries
         assert (
             done.jobs.done
             == len(list(Run.open(shards.attempt_folder(run.path, index, 0)).verdicts()))
             > 0
         )
     assert len(list(run.verdicts())) == 2 * TASKS
-    again = judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    again = stages.judge_result(run.path, "rules")
     assert [(one.jobs.done, one.already_scored) for one in again.summaries] == [(0, 2 * TASKS)]

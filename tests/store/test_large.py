@@ -8,13 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from convbench.hub.dataset import publish_dataset
-from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions
-from convbench.rollout.importing import import_run
-from convbench.shards.judge import judge_run
 from convbench.store import Run, parts
 from convbench.store.query import run_query
+from tests.helpers import stages
 from tests.helpers.logs import write_logs
 
 COUNT = 1_600
@@ -24,10 +20,10 @@ COUNT = 1_600
 def test_what_is_compressed_is_what_was_imported(tmp_path: Path) -> None:
     size = write_logs(tmp_path / "logs.jsonl", COUNT)
     rows = [json.loads(line) for line in (tmp_path / "logs.jsonl").open()]
-    run = import_run(str(tmp_path / "logs.jsonl"), tmp_path / "run").run
+    run = stages.import_logs(tmp_path / "logs.jsonl", tmp_path / "run")
     assert [one.suffix for one in parts.list_parts(run.conversations_file)] == [".zst"]
     assert sum(one.stat().st_size for one in run.path.rglob("*.*")) < 0.6 * size
-    judged = judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=CallOptions(quiet=True)))
+    judged = stages.judge_result(run.path, "rules")
     assert judged.summaries[0].jobs.done == COUNT
     run = Run.open(run.path)
     assert [[turn.content for turn in talk.turns] for talk in run.conversations()] == [
@@ -42,9 +38,9 @@ def test_what_is_compressed_is_what_was_imported(tmp_path: Path) -> None:
     assert imported[:2] == ("imported", COUNT)
     assert abs(imported[2] - sum(row["reward"] for row in rows)) < 1e-6
     assert rules[:2] == ("rules", COUNT)
-    again = judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=CallOptions(quiet=True)))
+    again = stages.judge_result(run.path, "rules")
     assert (again.summaries[0].already_scored, again.summaries[0].jobs.done) == (COUNT, 0)
-    laid = publish_dataset(run, "me/set", dry_run=True, judge="rules").dataset
+    laid = stages.publish(run, "me/set", judge="rules")
     shown = [
         one
         for path in sorted((laid.folder / "conversations").iterdir())

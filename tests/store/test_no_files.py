@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from convbench.engine.reply_cache import ReplyCache
 from convbench.errors import NotRegularError, RunError
-from convbench.hub.dataset import publish_dataset
 from convbench.learn.job import Job
 from convbench.learn.run_trainer import write_recipe
 from convbench.schema import ModelConfig
@@ -23,6 +22,7 @@ from convbench.store import Run
 from convbench.store.jsonl import Appender, write_atomic
 from convbench.store.notes import write_label
 from convbench.util.regular import open_lock, open_to_append, open_to_read
+from tests.helpers import stages
 from tests.hub.runs import write_run
 from tests.support.app import app
 
@@ -280,5 +280,5 @@ def test_an_image_that_is_a_pipe_is_not_waited_for(run: Run, tmp_path: Path) -> 
 def test_a_published_folder_holds_no_pipe(run: Run) -> None:
     shutil.rmtree(run.path / "publish", ignore_errors=True)
     os.mkfifo(run.path / "comparisons.jsonl")
-    found = publish_dataset(run, "me/set", dry_run=True)
-    assert all(path.is_dir() or path.is_file() for path in found.dataset.folder.rglob("*"))
+    found = stages.publish(run, "me/set")
+    assert all(path.is_dir() or path.is_file() for path in found.folder.rglob("*"))

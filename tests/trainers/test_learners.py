@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.steps import StepCount
-from convbench.learn.train import TrainResult, train_recipe
-from convbench.options.shared import SpecOptions
-from convbench.options.train import TrainOptions
+from convbench.learn.train import TrainResult
 from convbench.schema.recipe import Distil
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.learn import tiny
 from tests.support.later import later
 
@@ -49,8 +47,7 @@ def run(tmp_path: Path) -> Run:
 
 def do(run: Run, recipe: str, *sets: str, **more: Any) -> TrainResult:
     """Train in this process."""
-    specs = SpecOptions(sets=(*QUICK, *sets))
-    return train_recipe(TrainOptions(recipe, run=run.path, specs=specs, in_process=True, **more))
+    return stages.train(recipe, run.path, in_process=True, set=(*QUICK, *sets), **more)
 
 
 def weights_of(path: Path | str) -> dict[str, torch.Tensor]:
@@ -93,11 +90,11 @@ def test_a_dry_run_of_kto_counts_the_steps_that_it_takes(
     a last batch that they cannot share."""
     sets = ("data.unit=turn", "fit.max_steps=null", "fit.epochs=1", f"fit.batch_size={size}")
     name = "ddp" if processes > 1 else None
-    specs = SpecOptions(sets=(*QUICK, *sets))
-    options = TrainOptions("kto", run=run.path, specs=specs, launch=name, in_process=name is None)
-    preview = train_recipe(replace(options, dry_run=True)).preview
+    asked = {"recipe": "kto", "run": run.path, "set": (*QUICK, *sets), "launch": name,
+             "in_process": name is None}  # fmt: skip
+    preview = stages.train(**asked, dry_run=True).preview
     (said,) = (line for line in preview if "optimiser steps: " in line)
-    path = train_recipe(options).path
+    path = stages.train(**asked).path
     assert path is not None
     summary = json.loads((path / "training.json").read_text())
     assert summary["processes"] == processes
@@ -317,7 +314,7 @@ def test_train_starts_a_worker_and_relays_why_it_failed(run: Run) -> None:
     and here alike, so the failure is made by a model that only the worker finds broken."""
     (base_of(run) / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(TrainError) as caught:
-        train_recipe(TrainOptions("swift", run=run.path, specs=SpecOptions(sets=QUICK)))
+        stages.train("swift", run.path, set=QUICK)
     text = str(caught.value)
     assert "\n" not in text
     assert "train.log" in text

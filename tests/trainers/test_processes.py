@@ -14,11 +14,9 @@ from convbench import catalog
 from convbench.errors import TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.train import train_recipe
-from convbench.options.shared import SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec
 from convbench.store.run import Run
+from tests.helpers import stages
 from tests.helpers.exact import WORKER, apart, file_of
 from tests.learn import tiny
 from tests.support.exhaustive import first_of
@@ -86,10 +84,14 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: 
     made = {}
     for launched, more in ((name, ("fit.batch_size=2", "fit.packing=true")),
                            ("none", ("fit.batch_size=4",))):  # fmt: skip
-        made[launched] = train_recipe(
-            TrainOptions("swift", run=run.path, launch=launched, out=tmp_path / launched,
-                         specs=SpecOptions(sets=(*quick, *more)), in_process=True)
-        ).path  # fmt: skip
+        made[launched] = stages.train(
+            "swift",
+            run.path,
+            launch=launched,
+            out=tmp_path / launched,
+            set=(*quick, *more),
+            in_process=True,
+        ).path
     path, alone = made[name], made["none"]
     assert path is not None
     summary = json.loads((path / "training.json").read_text())
@@ -132,11 +134,14 @@ def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path)
              "fit.gradient_checkpointing=false", "fit.learning_rate=0.5")  # fmt: skip
     made = []
     for launched, size in (("zero3", 2), ("none", 4)):
-        done = train_recipe(
-            TrainOptions("step-dpo", run=run.path, launch=launched, out=tmp_path / launched,
-                         specs=SpecOptions(sets=(*quick, f"fit.batch_size={size}")),
-                         in_process=True)
-        )  # fmt: skip
+        done = stages.train(
+            "step-dpo",
+            run.path,
+            launch=launched,
+            out=tmp_path / launched,
+            set=(*quick, f"fit.batch_size={size}"),
+            in_process=True,
+        )
         net = AutoModelForCausalLM.from_pretrained(str(done.path), dtype=torch.float32)
         made.append(dict(net.named_parameters()))
     assert apart(*made) < 1e-5
@@ -151,11 +156,8 @@ def test_why_workers_failed_reaches_the_user(run: Run, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(run.manifest.cast["student"].model.removeprefix("local:"), broken)
     (broken / "model.safetensors").write_bytes(b"not weights")
-    options = TrainOptions(
-        "swift", run=run.path, model=str(broken), launch="ddp", out=tmp_path / "out"
-    )
     with pytest.raises(TrainError) as caught:
-        train_recipe(options)
+        stages.train("swift", run.path, model=str(broken), launch="ddp", out=tmp_path / "out")
     text = str(caught.value)
     assert "\n" not in text
     assert "header" in text, text

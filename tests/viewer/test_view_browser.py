@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from convbench.rollout.importing import import_run
 from convbench.viewer import write_site
 from convbench.viewer.library import index_runs
+from tests.helpers import stages
 from tests.helpers.viewing import Looked, Viewer, running, viewing
 from tests.support.exhaustive import first_of
 from tests.viewer.runs import EVIL, HOSTILE, hostile, make, many, question, world
@@ -140,9 +140,9 @@ def test_a_score_of_two_digits_stands_in_one_line(look: Looked, tmp_path: Path) 
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     log = tmp_path / "log.jsonl"
     log.write_text(json.dumps({"messages": messages, "reward": 0.24}))
-    done = import_run(str(log), tmp_path / "run")
-    with viewing(done.run.path) as viewer:
-        talk = next(iter(done.run.conversations()))
+    done = stages.import_logs(log, tmp_path / "run")
+    with viewing(done.path) as viewer:
+        talk = next(iter(done.conversations()))
         page = look.open(viewer.page(f"#/c/{talk.conversation_id}"))
         score = page.locator(".scores .headline .num")
         assert score.inner_text() == "0.24"

@@ -15,11 +15,10 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.judges.scoring_form import default_rubric
-from convbench.options.judge import JudgeOptions
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.viewer.labels import labels_file
 from convbench.viewer.server import open_socket
+from tests.helpers import stages
 from tests.helpers.viewing import TOKEN, Viewer, viewing
 from tests.viewer.runs import world
 
@@ -221,7 +220,7 @@ def test_labels_are_what_judge_human_reads(tmp_path: Path) -> None:
         assert {row["rater"]: row["overall"] for row in shown} == {"ada": 6, "bob": 8}
         assert shown[0]["note"] == note
     run = Run.open(tmp_path / "run")
-    judge_run(JudgeOptions(judges=(f"human:{labels_file(run)}",), run=run.path))
+    stages.judge(run.path, f"human:{labels_file(run)}")
     given = {v.conversation_id: v.reward for v in run.verdicts() if v.judge == "human:labels"}
     assert given == {names[0]: 0.7, names[1]: 0.9}
 

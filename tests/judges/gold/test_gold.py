@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import DataError, RunError, UsageError
 from convbench.judges.gold.labels import gold_of, newest_labels, read_draws
-from convbench.options.report import ReportOptions
 from convbench.reports.judges import panel_of
-from convbench.reports.report import create_report
 from convbench.reports.sections import read_sections
 from convbench.reports.writers import render_text
 from convbench.store import Run
 from convbench.store.query import run_query
+from tests.helpers import stages
 from tests.reports.synthetic import make, questions
 from tests.support.app import app
 
@@ -60,7 +59,7 @@ def said(run: Run, file: Path, *, most: int | None = None, policy: str | None = 
 
 def page(run: Run) -> str:
     """The report in markdown."""
-    return render_text(create_report(ReportOptions((run.path,), gold=True)).document, "markdown")
+    return render_text(stages.report(run.path, gold=True).document, "markdown")
 
 
 def test_a_draw_records_its_probabilities_and_goes_across_policies(tmp_path: Path) -> None:
@@ -91,7 +90,7 @@ def test_a_draw_records_its_probabilities_and_goes_across_policies(tmp_path: Pat
 def test_the_report_takes_off_what_the_judge_overpays(tmp_path: Path) -> None:
     run = runs(tmp_path)
     with pytest.raises(RunError, match="no conversations drawn"):
-        create_report(ReportOptions((run.path,), gold=True))
+        stages.report(run.path, gold=True)
     label_sample(GoldOptions((str(run.path),), draw=120))
     assert said(run, tmp_path / "q.jsonl", most=40) == 40
     found = page(run)

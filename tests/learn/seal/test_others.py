@@ -7,18 +7,17 @@ from statistics import fmean
 
 import pytest
 
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.experiments.rounds import RoundsResult
 from convbench.experiments.seal import evaluate_edits_of, taught_accuracies
 from convbench.judges.adaptation.accuracies import edit_accuracies
 from convbench.judges.adaptation.runner import LearnerRef
 from convbench.judges.run import judge_with
-from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
 from convbench.store import Run
+from tests.helpers import stages
 from tests.learn.seal import runs
 from tests.support.later import later
 from tests.support.provider import Call, Provider
@@ -55,22 +54,21 @@ def test_another_models_edits_are_learnt_by_the_runs_own_policy(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     judge = runs.quick_judge(**FAST)
     with Provider(reply=faithful) as provider:
-        calls = CallOptions(api_base=provider.api_base, quiet=True)
-        done = evaluate_policy(EvalOptions("openai/rival", run.path, "rival", calls=calls))
+        done = stages.evaluate("openai/rival", run.path, name="rival", api_base=provider.api_base)
         assert provider.stats.calls == 4, "two samples of two test passages"
         sent = str(provider.requests)
     for example in run.examples.values():
         for item in example.hidden["questions"]:
             assert item["question"] not in sent, "the questions stay with us"
     (own,) = {v.details["learner"] for v in run.verdicts()}
-    (learner,) = {v.details["learner"] for v in done.run.verdicts()}
+    (learner,) = {v.details["learner"] for v in done.verdicts()}
     assert learner == own == LearnerRef.of_run(run, None).fingerprint
-    assert {v.fingerprint for v in done.run.verdicts()} == {judge.fingerprint}
+    assert {v.fingerprint for v in done.verdicts()} == {judge.fingerprint}
     found = taught_accuracies(RoundsResult(run, judge.name), judge, RoundsOptions("seal"))
     rows = {name: fmean(value for _, value in values) for name, values in found.items()}
     assert list(rows) == ["nothing", "passage only", "untrained self-edits", "self-edits of rival"]
     assert rows["self-edits of rival"] > rows["untrained self-edits"]
-    assert b"sk-secret" not in (done.run.path / "run.json").read_bytes()
+    assert b"sk-secret" not in (done.path / "run.json").read_bytes()
 
 
 @pytest.mark.exhaustive

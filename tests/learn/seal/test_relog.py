@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from convbench.experiments.rounds import log_round, run_rounds
-from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.shards.build import build_or_resume
+from tests.helpers import stages
 from tests.support.later import later
 
 torch = later("torch")
@@ -28,13 +27,8 @@ SETS = (
 @pytest.mark.exhaustive
 def test_swift_logs_again_with_its_own_policy(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    shape = RunSettings(samples=3, max_tokens=48)
     folder = tmp_path / "run"
-    build_or_resume(
-        BuildOptions(
-            task="pocket", tasks=10, model="local:pocket", run=folder, shape=shape, calls=QUIET
-        )
-    )
+    stages.build("pocket", tasks=10, model="local:pocket", run=folder, samples=3, max_tokens=48)
     asked = RoundsOptions(
         "swift", 2, folder, "rules", evaluate=False, in_process=True,
         specs=SpecOptions(sets=SETS), calls=QUIET,

@@ -25,14 +25,13 @@ from convbench.judges.adaptation.passages import (
     pretraining_accuracies,
 )
 from convbench.judges.run import judges_of
-from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import RoundsOptions
 from convbench.reports.adaptation import as_markdown, write_forgetting
-from convbench.reports.report import create_report
 from convbench.reports.tables.many_passages import forgetting_table
 from convbench.store import Run
+from tests.helpers import stages
 from tests.helpers.self_edits import good
 from tests.learn.seal import runs
 from tests.support.later import later
@@ -215,7 +214,7 @@ def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult])
     assert "![forgetting-round-2](forgetting-round-2.png)" in text
     after = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
     assert after == trained
-    report = create_report(ReportOptions((run.path,), paper=True)).document
+    report = stages.report(run.path, paper=True).document
     tables = {table.caption: table for part in report.parts for table in part.tables}
     for name in ("passage only", "untrained self-edits", "SEAL round 2"):
         assert f"One passage after the other: {name} (clean regime)" in tables

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from convbench.learn.job import Job
-from convbench.learn.train import train_recipe
-from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.train import TrainOptions
+from tests.helpers import stages
 from tests.learn.sweet.runs import Trained, judged_run
 from tests.learn.tiny import save_model
 
@@ -33,10 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         for w, reward in (("colour", 1.0), ("mood", 0.0))
     ]
     run = judged_run(tmp_path / "run", told, f"local:{base}")
-    options = TrainOptions(
-        recipe="sweet", run=run.path, specs=SpecOptions(sets=SETS), in_process=True,
-        calls=CallOptions(quiet=True),
-    )  # fmt: skip
+    options = {"recipe": "sweet", "run": run.path, "set": SETS, "in_process": True}
     seen: list[Any] = []
     fit = fitting.run_training
 
@@ -46,6 +41,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "run_training", seen_train)
-        done = train_recipe(options)
+        done = stages.train(**options)
     assert done.path == run.checkpoints_folder / "sweet"
     return Trained(base, run.checkpoints_folder / "sweet", options, *seen)

@@ -9,7 +9,6 @@ from typing import Any
 
 from convbench.catalog import load_spec
 from convbench.learn.log import LoggedConversation
-from convbench.options.train import TrainOptions
 from convbench.schema import (
     Conversation,
     Example,
@@ -102,6 +101,7 @@ class Trained:
 
     base: Path
     folder: Path
-    options: TrainOptions
+    options: dict[str, Any]
+    """What it was asked with."""
     critic: Any
     policy: Any

@@ -14,12 +14,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from convbench.learn.train import train_recipe
 from convbench.models.weights_path import resolve_path
-from convbench.options.shared import SpecOptions
-from convbench.options.train import TrainOptions
 from convbench.store import Run
 from convbench.store.jsonl import read_records
+from tests.helpers import stages
 from tests.helpers.excerpts import Source, named, sources
 from tests.helpers.sandbox import HUMAN, TASKS, command, needs_wall
 from tests.support.provider import Call, Provider
@@ -73,10 +71,9 @@ def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
             "--tasks", "6", "--turns", "2", "--max-tokens", "200", "--run", "run", *served,
         )  # fmt: skip
         command(tmp_path, "judge", "--run", "run")
-        trained = train_recipe(TrainOptions(
-            "sweet", run=tmp_path / "run", model=str(base), in_process=True,
-            specs=SpecOptions(sets=SETS),
-        ))  # fmt: skip
+        trained = stages.train(
+            "sweet", tmp_path / "run", model=str(base), in_process=True, set=SETS
+        )
         command(tmp_path, "eval", "run/checkpoints/sweet", "--concurrency", "4")
     run = Run.open(tmp_path / "run")
     rewards = Counter(v.scores["accuracy"] for v in run.verdicts())

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.select import select
 from convbench.learn.sweet.pairs import CriticRow, SweetArgs, trajectory_pairs
-from convbench.learn.train import train_recipe
 from convbench.models.weights_path import weights_fingerprint
-from convbench.options.shared import SpecOptions
 from convbench.schema.recipe import Lora
+from tests.helpers import stages
 from tests.learn.sweet.runs import Trained
 from tests.learn.tiny import save_model, tokenizer
 from tests.support.later import later
@@ -291,15 +289,13 @@ def test_stages_that_are_done_are_not_done_again_nor_with_another_base(trained: 
     critic, done = trained.folder / "critic" / "model.safetensors", trained.folder / "training.json"
     before = critic.stat().st_mtime_ns
     done.unlink()
-    train_recipe(trained.options)
+    stages.train(**trained.options)
     assert critic.stat().st_mtime_ns == before
     assert done.exists()
     done.unlink()
     save_model(trained.base, seed=1)
     with pytest.raises(TrainError, match=r"trained from weights \w+, but .* now holds \w+"):
-        train_recipe(trained.options)
+        stages.train(**trained.options)
     assert not done.exists()
-    other = replace(
-        trained.options, specs=SpecOptions(sets=(*trained.options.specs.sets, "args.beta=0.2"))
-    )
-    assert train_recipe(other).path == trained.folder.with_name("sweet-2")
+    other = {**trained.options, "set": (*trained.options["set"], "args.beta=0.2")}
+    assert stages.train(**other).path == trained.folder.with_name("sweet-2")
