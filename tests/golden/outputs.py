@@ -98,13 +98,14 @@ MARK = re.compile(r"\b[0-9a-f]{8,16}\b")
 
 
 def card(folder: Path) -> Record:
-    """Return the front matter of a set's card, and the names of all its files."""
+    """Return the front matter of a set's card, the names of all its files, and the tasks that
+    results refer to."""
     _, front, _ = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {
         "front": yaml.safe_load(front),
         "files": [MARK.sub("⟨MARK⟩", file.relative_to(folder).as_posix()) for file in files],
-        "eval": yaml.safe_load((folder / "eval.yaml").read_text(encoding="utf-8")),
+        "eval": yaml.safe_load((folder / "eval.yaml").read_text(encoding="utf-8"))["tasks"],
     }
 
 
