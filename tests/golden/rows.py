@@ -20,7 +20,7 @@ from convbench import catalog
 from convbench.learn import launch
 from convbench.learn.export import with_filter
 from convbench.learn.job import Job
-from convbench.learn.pairs import PolicyReply
+from convbench.learn.pairs import Pairs, PolicyReply
 from convbench.learn.rows import PairRow, pair_rows, training_rows
 from convbench.learn.sweet.candidates import iter_histories
 from convbench.learn.sweet.pairs import Candidate, SweetArgs, critic_rows, policy_pairs
@@ -129,8 +129,8 @@ class Log:
                         **self._ids(template, name, row.ids), "turns": turns,
                     }  # fmt: skip
 
-    def candidate_pairs(self) -> Iterator[Line]:
-        """Yield SWEET's pairs of candidates, of which each reply has five with advantages."""
+    def candidates(self) -> Pairs:
+        """Return SWEET's pairs of candidates; every reply has five, with advantages."""
         job = self.job("sweet")
         settings = SweetArgs.from_args(job.recipe.args, "sweet")
         logged = job.log()
@@ -141,8 +141,11 @@ class Log:
             ]
             for item, turn, rounds in iter_histories(logged, settings)
         }
-        pairs = policy_pairs(logged, turns, settings, job.recipe.fit.seed)
-        yield from _pair_lines("pocket", pair_rows(pairs, self.chats["pocket"]).rows)
+        return policy_pairs(logged, turns, settings, job.recipe.fit.seed)
+
+    def candidate_pairs(self) -> Iterator[Line]:
+        """Yield SWEET's pairs of candidates under one template."""
+        yield from _pair_lines("pocket", pair_rows(self.candidates(), self.chats["pocket"]).rows)
 
     def edits(self) -> Iterator[Line]:
         """Yield the self-edits that each of SEAL's filters keeps."""
