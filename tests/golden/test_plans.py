@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.plans import NAMES, planned_steps, write_questions
-from tests.golden.record import Recorder
+from tests.golden.record import GOLDEN, Recorder
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +21,7 @@ def test_steps_of_an_experiment(
     golden: Recorder, questions: tuple[str, ...], name: str, tmp_path: Path
 ) -> None:
     golden.compare(f"plans/{name}.jsonl", planned_steps(name, questions, tmp_path / name))
+
+
+def test_no_plan_is_left_over() -> None:
+    assert {file.stem for file in (GOLDEN / "plans").iterdir()} == set(NAMES)

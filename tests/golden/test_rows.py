@@ -8,7 +8,7 @@ import pytest
 
 from convbench.learn.tokens import ChatTokens
 from tests.golden import rows
-from tests.golden.record import Recorder
+from tests.golden.record import GOLDEN, Recorder
 from tests.golden.rows import Log, in_order
 
 
@@ -68,3 +68,10 @@ def test_rows_and_pairs_of_a_run_that_was_built(
     golden.compare("rows/built-of-pocket.jsonl", in_order(log.template_rows("pocket")))
     for recipe in ("dpo", "step-dpo"):
         golden.compare(f"rows/built-{recipe}.jsonl", in_order(log.pairs(recipe)))
+
+
+def test_no_rows_are_left_over() -> None:
+    recipes = {*rows.WEIGHTED, *rows.PAIRED, *rows.TRAJECTORIES, "seal"}
+    templates = {f"of-{template}" for template in rows.TEMPLATES}
+    built = {"built-of-pocket", "built-dpo", "built-step-dpo"}
+    assert {file.stem for file in (GOLDEN / "rows").iterdir()} == recipes | templates | built
