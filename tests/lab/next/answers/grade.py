@@ -51,11 +51,8 @@ def grade_conversation(
 def grade_texts(
     texts: Sequence[str], options: Mapping[str, str], gold: str | None, marker: str | None = None
 ) -> GradeResult:
-    """Return the grade of the policy's turns, given as texts, without `reasoned`.
-
-    `options` are the options' texts by letter. After the last `marker` (a protocol's
-    `answer_after`), if the final turn has one, nothing else is read.
-    """
+    """Return the grade of the policy's turns, given as texts, without `reasoned`. After the last
+    `marker` (a protocol's `answer_after`), if the final turn has one, nothing else is read."""
     counts = GradeResult(sum(len(text.split()) for text in texts), len(texts))
     if not texts:
         return counts

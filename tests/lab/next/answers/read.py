@@ -49,9 +49,11 @@ _TAKEN_BACK = re.compile(
 def read_option(speech: str, options: Mapping[str, str], *, at_start: bool = False) -> str | None:
     """Return the letter of the option that a final turn states; None if it is unread.
 
-    `speech` is the turn without its thinking, `options` are the options' texts by letter.
-    `at_start` says that a marker went before, so that an option at the very start is an answer.
+    `speech` is the turn without thinking, `options` are the options' texts by letter. `at_start`
+    says that a marker went before, so that an option at the very start is an answer.
     """
+    if not options:
+        return None
     shown, named = _own_part(_plain(speech)), _Options(tuple(options.items()))
     ends = [0] if at_start else []
     for phrase in _PHRASE.finditer(shown):
@@ -77,8 +79,7 @@ def _plain(text: str) -> str:
 
 
 def _own_part(text: str) -> str:
-    """Return the turn without marks of a chat format at its head, up to where it goes on with
-    another turn or question."""
+    """Return the turn without chat marks at its head, up to another turn or question."""
     text = re.sub(rf"(?i)\A(?:\s*+{_CHAT_MARK})*+\s*+", "", text)
     return _NEXT_TURN.split(text, maxsplit=1)[0].rstrip()
 
