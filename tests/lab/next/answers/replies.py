@@ -103,7 +103,7 @@ def _in_json(value: Any, key: str = "") -> Iterator[Entry]:
         fields = [(_plain(name), inner) for name, inner in pairs]
         label = next((str(inner) for name, inner in fields if name in _LABEL_KEYS), key)
         words = " ".join(str(inner) for name, inner in fields if name in _WORDS_KEYS)
-        scored = [(label or name, inner) for name, inner in fields if name in _SCORE_KEYS]
+        scored = [(label, inner) for name, inner in fields if label and name in _SCORE_KEYS]
         for name, inner in scored or pairs:
             yield from ((*e[:3], words if scored else e[3]) for e in _in_json(inner, name))
     else:
@@ -118,4 +118,4 @@ def _in_lines(text: str) -> Iterator[Entry]:
     for head, end in zip(heads, [*(head.start() for head in heads[1:]), len(text)], strict=False):
         words = text[head.end() : end]
         value = "several" if _ANOTHER.match(words) else float(head["value"])
-        yield head["label"], value, head["top"] or head["most"], " ".join(words.split())
+        yield head["label"].strip(), value, head["top"] or head["most"], " ".join(words.split())
