@@ -1,0 +1,392 @@
+"""Start a program of `trainers/` on a launch's processes, and say in a line why it failed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convbench import catalog
+from convbench.catalog.read import read_yaml
+from convbench.engine.jobs import stop_on_interrupt
+from convbench.errors import MissingDependency, SpecError, TrainError
+from convbench.models.devices import VISIBLE, host_memory, list_devices, placement_of
+from convbench.models.vllm import free_port
+from convbench.models.weights_path import content_hash, resolve_reference
+from convbench.options.shared import CallOptions, SpecOptions, parse_devices
+from convbench.store.checkpoint import RECIPE, Checkpoint
+from convbench.store.jsonl import write_atomic
+from convbench.util.guard import guard_command
+from convbench.util.install import with_extra
+from convbench.util.regular import open_to_append
+from tests.lab.next.learn.memory import (
+    Cards,
+    Memory,
+    choose_launch,
+    estimate_memory,
+    in_bf16,
+    known_shape,
+)
+from tests.lab.next.learn.recipe import Fit, LaunchSpec, Recipe
+from tests.lab.next.learn.rows import ABOUT, ROWS, Material, read_about, write_rows
+from tests.lab.next.learn.steps import batches_of
+
+TAIL_LINES = 200
+"""Number of last lines of a worker that are searched for its failure."""
+GUARDED = "CONVBENCH_GUARDED"
+"""Environment variable, set for workers that must not outlive their parent."""
+ERROR_PREFIX = "convbench: error: "
+"""Prefix of the error line with which a program of `trainers/` ends."""
+_RAISED = re.compile(r"(\[rank\d+\]:\s*)?[\w.]+(Error|Exception): ")
+_MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError", re.IGNORECASE)
+
+
+def trainer_folder() -> Path:
+    """Return the folder of the programs, in the wheel or the checkout."""
+    package = Path(str(resources.files("convbench")))
+    inside = package / "trainers"
+    return inside if inside.is_dir() else package.parent / "tests" / "lab" / "next" / "trainers"
+
+
+def locate_program(trainer: str) -> Path:
+    """Return the path of a program: one of `trainers/` by its stem, or a path that ends in `.py`.
+
+    Raise SpecError if there is no such file.
+    """
+    path = Path(trainer) if trainer.endswith(".py") else trainer_folder() / f"{trainer}.py"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in trainer_folder().glob("[a-z]*.py")))
+        raise SpecError(f"trainer {trainer!r}: found no such program; expected one of {known}")
+    return path.resolve()
+
+
+def load_module(path: Path, name: str) -> Any:
+    """Run a file of the user's and return it as a module, known under `name` as imported ones are
+    (a dataclass looks its module up). Raise SpecError if there is no such file."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise SpecError(f"{path}: found no such file; expected a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def trainer_devices(calls: CallOptions) -> tuple[str, ...] | None:
+    """Return the names of the devices for training, as CUDA_VISIBLE_DEVICES takes them; None if the
+    options name none, which means all."""
+    placement = placement_of(parse_devices(calls.devices), "trainer")
+    return None if placement is None else placement.names
+
+
+def count_accelerators(calls: CallOptions) -> int:
+    """Return the number of accelerators that training may use, without importing torch."""
+    names = trainer_devices(calls)
+    return len(list_devices() if names is None else names)
+
+
+def check_installed(launch: LaunchSpec, recipe: Recipe) -> None:
+    """Raise MissingDependency if a package that the training needs is missing; import none."""
+    needed = ["torch", "transformers", "accelerate", "trl"]
+    needed += ["peft"] if recipe.lora is not None else []
+    needed += ["deepspeed"] if (launch.accelerate or {}).get("deepspeed_config") else []
+    for name in needed:
+        if importlib.util.find_spec(name) is None:
+            raise MissingDependency(name, needed_for="training", install=with_extra("train"))
+    quantized = recipe.lora is not None and recipe.lora.quantize == "4bit"
+    if quantized and importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingDependency("bitsandbytes", needed_for="QLoRA", install=with_extra("qlora"))
+
+
+def accelerate_config(launch: LaunchSpec, fit: Fit, bf16: bool) -> dict[str, Any]:
+    """Return the configuration for `accelerate launch`: that of the launch spec, without its null
+    values; precision, accumulation and clipping are the recipe's."""
+    assert launch.accelerate is not None
+    config = {name: value for name, value in launch.accelerate.items() if value is not None}
+    config["mixed_precision"] = "bf16" if bf16 else "no"
+    if "deepspeed_config" in config:
+        config["deepspeed_config"] = {
+            **config["deepspeed_config"],
+            "gradient_accumulation_steps": batches_of(fit, launch.process_count)[1],
+            "gradient_clipping": "auto",  # the trainer fills it in; a 0 here would become 1.0
+        }
+    return config
+
+
+@dataclass
+class Context:
+    """What a training needs besides its recipe: the model's place, calls, locks, and its launch."""
+
+    model_path: str
+    """Folder or Hub id of the model to start from."""
+    limit: int | None
+    """Most tokens of a row."""
+    calls: CallOptions
+    specs: SpecOptions
+    named: str | None = None
+    """The launch that the user named; None chooses."""
+    sets: dict[str, Any] = field(default_factory=dict)
+    """Settings of the launch, by dotted key."""
+    cards: Cards | None = None
+    """Cards to plan for in place of this machine's; None trains here."""
+    locks: list[int] = field(default_factory=list)
+    """Descriptors of the locks taken so far, which the workers inherit."""
+    in_process: bool = False
+    """Whether to train in this process if one is enough and it uses no accelerator."""
+    notes: list[str] = field(default_factory=list)
+
+
+def fit_rows(
+    folder: Path, recipe: Recipe, material: Material, context: Context, program: str | None = None
+) -> LaunchSpec:
+    """Write recipe and rows into a checkpoint's folder, run its program there, and return the
+    launch that was taken.
+
+    A training that began goes on with the rows that it has. Raise TrainError if it fails.
+    """
+    write_recipe(folder, recipe)
+    if (folder / ROWS / ABOUT).exists() and any(folder.glob("checkpoint-*")):
+        about = read_about(folder)
+    else:
+        about = write_rows(folder, material, context.limit, _figures(recipe, material, context))
+    launch, _, notes = pick_launch(recipe, context, tuple(about["longest"]))
+    context.notes += notes
+    start_program(program or recipe.trainer or "", folder, recipe, context, launch=launch)
+    if not Checkpoint(folder).is_finished:
+        raise TrainError(f"{folder}: the program ended without a checkpoint; see train.log there")
+    return launch
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """Return the resolved recipe of a checkpoint's folder. Raise TrainError if it names no
+    model."""
+    file = folder / RECIPE
+    recipe = catalog.check_spec(Recipe, read_yaml(file), str(file))
+    if recipe.model is None:
+        raise TrainError(f"{file}: found no `model`; expected a recipe that convbench train wrote")
+    return recipe.model_copy(update={"model": resolve_reference(recipe.model) or recipe.model})
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
+    """Write the resolved recipe into a checkpoint's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = yaml.safe_dump(portable(recipe, folder).model_dump(mode="json"), sort_keys=False)
+    write_atomic(folder / RECIPE, f"# The resolved recipe of this checkpoint.\n{values}".encode())
+
+
+def portable(recipe: Recipe, folder: Path) -> Recipe:
+    """Return the resolved recipe with a relative path to its run if that contains the folder."""
+    run, folder = Path(recipe.run or ""), folder.resolve()
+    is_inside = bool(recipe.run) and folder.is_relative_to(run)
+    where = os.path.relpath(run, folder) if is_inside else recipe.run
+    return recipe.model_copy(update={"run": where})
+
+
+def cards_here(calls: CallOptions) -> Cards:
+    """Return the accelerators that training may use, and this machine's memory."""
+    names, devices = trainer_devices(calls), list_devices()
+    chosen = [device for device in devices if names is None or device.name in names]
+    smallest = min((device.memory for device in chosen), default=0)
+    return Cards(len(chosen) if names is None else len(names), smallest, host_memory())
+
+
+def pick_launch(
+    recipe: Recipe, context: Context, longest: tuple[int, int]
+) -> tuple[LaunchSpec, Memory | None, list[str]]:
+    """Return (the launch, its memory if the model's size can be told, notes).
+
+    It is the one that the user named, else what `choose_launch` takes, with a line if the recipe
+    asks for another. Raise TrainError if processes of a named launch would share an accelerator, or
+    if nothing fits; in a dry run that is a note.
+    """
+    cards, is_dry = context.cards or cards_here(context.calls), context.cards is not None
+    shape, notes = known_shape(context.model_path), list[str]()
+    if context.named not in (None, "auto"):
+        launch = _load_launch(str(context.named), context)
+        bf16 = in_bf16(recipe.fit, cards.count)
+        memory = estimate_memory(shape, recipe, launch, *longest, bf16) if shape else None
+        here = launch.process_count // int((launch.accelerate or {}).get("num_machines") or 1)
+        if 0 < cards.count < here and not is_dry:
+            raise TrainError(
+                f"launch {launch.name!r} starts {here} processes here and has {cards.count} "
+                f"accelerators: several would share one; expected --launch {launch.name} --set "
+                f"launch.num_processes={cards.count}, or more with --devices"
+            )
+        if launch.accelerate is None and context.sets:
+            notes.append(f"launch {launch.name!r} starts one process: settings of it are not used")
+        return launch, memory, notes
+    names = {"none", "ddp", "zero2", "zero3", recipe.launch} - {"auto"}
+    launches = {name: _load_launch(name, context) for name in names}
+    launch, memory, fits = choose_launch(shape, recipe, cards, launches, longest)
+    if not fits and memory is not None:
+        line = (
+            f"{memory.line()}: more than {cards.line()} hold, however it is shared; expected a "
+            "machine with more, or an adapter: --set lora.r=16"
+        )
+        if not is_dry:
+            raise TrainError(f"recipe {recipe.name!r}: {line}")
+        notes.append(line)
+    wanted = launches.get(recipe.launch)
+    if wanted is not None and launch != wanted:
+        why = "it would not fit" if wanted.process_count <= cards.count else f"found {cards.line()}"
+        notes.append(
+            f"launch {wanted.name!r} asks for {wanted.process_count} accelerators: {why}; training "
+            f"with {launch.name!r} in {launch.process_count} process(es)"
+        )
+    return launch, memory, notes
+
+
+def start_program(
+    name: str,
+    folder: Path,
+    recipe: Recipe,
+    context: Context,
+    launch: LaunchSpec | None = None,
+    *,
+    several: bool = True,
+) -> None:
+    """Run `PROGRAM FOLDER`, on the launch's processes or, without `several`, on one; its output
+    goes to stderr and to `FOLDER/train.log`.
+
+    However this process ends, every process of the program ends too. Raise TrainError with the
+    reason if it fails.
+    """
+    program, calls, fit = locate_program(name), context.calls, recipe.fit
+    launch = launch or _load_launch("none", context)
+    gpus, names = count_accelerators(calls), trainer_devices(calls)
+    if context.in_process and launch.accelerate is None and names is None and not gpus:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        module = load_module(program, f"convbench_program_{program.stem}")
+        module.fit(folder, read_recipe(folder))
+        return
+    command = [sys.executable]
+    if launch.accelerate is not None and several:
+        check_installed(launch, recipe)
+        settings = accelerate_config(launch, fit, in_bf16(fit, gpus))
+        if names is not None and int(settings.get("num_machines") or 1) == 1:
+            settings.setdefault("main_process_port", free_port())  # two trainings need two
+        file = folder / "accelerate.yaml"
+        write_atomic(file, yaml.safe_dump(settings).encode())
+        command += ["-m", "accelerate.commands.launch", "--config_file", str(file)]
+    env = _environment(launch, gpus, names)
+    command += [str(program), str(folder)]
+    _run_command(command, env, folder / "train.log", fit, context.locks)
+
+
+def memory_ran_out(text: str) -> bool:
+    """Return True if an error's text says that memory ran out."""
+    return _MEMORY.search(text) is not None
+
+
+def out_of_memory(fit: Fit) -> str:
+    """Return a line on what to try after memory ran out."""
+    smaller = max(1, fit.batch_size // 2)
+    keep = "" if fit.batch else f" --set fit.accumulation={2 * fit.accumulation}"
+    return (
+        f"out of memory with fit.batch_size {fit.batch_size}; try --set fit.batch_size={smaller}"
+        f"{keep} (the same step), --set fit.gradient_checkpointing=true, --set "
+        "data.max_length=2048, --set lora.r=8, or --launch zero3"
+    )
+
+
+def failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
+    """Return a line that says why a program failed: its own error line, else advice if memory ran
+    out or the system killed it, else its last line."""
+    lines = [line for line in lines if line.strip()]
+    own = next((line for line in lines if ERROR_PREFIX in line), None)
+    if own is not None:
+        return own.split(ERROR_PREFIX, 1)[1]
+    if any(memory_ran_out(line) for line in lines):
+        return out_of_memory(fit)
+    if code in (-9, 137):
+        return f"the worker was killed, most likely by the system: {out_of_memory(fit)}"
+    raised = [
+        line for line in lines if re.match(r"^(\[rank\d+\]:\s*)?[\w.]+(Error|Exception): ", line)
+    ]
+    last = next((line for line in raised if "ChildFailedError" not in line), None)
+    return f"the worker failed with exit code {code}: {last or ' / '.join(lines[-3:])}"
+
+
+def _load_launch(name: str, context: Context) -> LaunchSpec:
+    """Return a launch spec; settings apply to those that start a launcher."""
+    folders = context.specs.folders
+    launch = catalog.load_spec(LaunchSpec, "launch", name, specs=folders)
+    if launch.accelerate is None or not context.sets:
+        return launch
+    return catalog.load_spec(LaunchSpec, "launch", name, specs=folders, sets=context.sets)
+
+
+def _figures(recipe: Recipe, material: Material, context: Context) -> dict[str, Any]:
+    """Return what `training.json` says of the data and the base."""
+    figures = material.selection.figures(recipe.data)
+    figures["skipped"] = {**figures["skipped"], **material.left_out}
+    ties = material.ties
+    return {
+        "base": recipe.model,
+        "base_fingerprint": content_hash(context.model_path),
+        "unit": material.unit,
+        "items": len(material.items),
+        "end_of_turn": material.end_of_turn,
+        **figures,
+        **({"flat_tasks": material.flat_tasks} if material.flat_tasks is not None else {}),
+        **({"ties": vars(ties)} if ties is not None else {}),
+    }
+
+
+def _environment(launch: LaunchSpec, gpus: int, names: Sequence[str] | None) -> dict[str, str]:
+    """Return the worker's environment: convbench importable, quiet, and marked to end with its
+    parent; a launch of a single process sees the first of several devices only."""
+    env = dict(os.environ)
+    parent = str(Path(str(resources.files("convbench"))).parent)
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, env.get("PYTHONPATH")]))
+    env |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", GUARDED: "1"}
+    if not gpus:
+        env.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed writes to stdout
+    if names is not None:
+        env[VISIBLE] = ",".join(names)
+    if launch.accelerate is None and gpus > 1:
+        env[VISIBLE] = env.get(VISIBLE, "0").split(",")[0]
+    return env
+
+
+def _run_command(
+    command: Sequence[str], env: Mapping[str, str], log: Path, fit: Fit, locks: Sequence[int]
+) -> None:
+    last: deque[str] = deque(maxlen=TAIL_LINES)
+    with (
+        open_to_append(log) as file,
+        subprocess.Popen(
+            guard_command(list(command)),
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=locks,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with stop_on_interrupt(process.stdin.close):
+                for line in process.stdout:
+                    last.append(line.rstrip())
+                    file.write(line.encode())
+                    sys.stderr.write(line)
+        finally:
+            process.stdin.close()
+            process.wait()
+    if process.returncode != 0:
+        raise TrainError(f"{failure_reason(last, process.returncode, fit)} (full output: {log})")
