@@ -221,7 +221,8 @@ def train(trainer: Any, folder: Path, recipe: Recipe, **figures: Any) -> None:
     clock = Clock(folder / CLOCK)
     trainer.add_callback(clock)
     about = read_about(folder)
-    steps = Steps(about["rows"], about["unit"], recipe.fit, trainer.args.world_size)
+    rows = len(trainer.train_dataset)
+    steps = Steps(rows, about["unit"], recipe.fit, trainer.args.world_size)
     if trainer.is_world_process_zero():
         print(steps.line(), file=sys.stderr)
     try:

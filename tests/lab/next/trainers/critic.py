@@ -99,9 +99,10 @@ class Critic(Trainer):
 
     loss_is_scaled_for_ga = False
 
-    def __init__(self, args: SweetArgs, **options: Any) -> None:
+    def __init__(self, sweet: SweetArgs, **options: Any) -> None:
+        """`options` are transformers' Trainer's."""
         super().__init__(data_collator=self._collate, **options)
-        self.sweet = args
+        self.sweet = sweet
         self.reference: list[tuple[torch.Tensor, torch.Tensor]] = []
         """log pi_ref of the turns of each pair's (better, worse) trajectory."""
         self.held_reference: list[tuple[float, float]] = []
