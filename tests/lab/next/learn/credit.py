@@ -58,7 +58,7 @@ from tests.lab.next.learn.sweet import (
     turn_rows,
     with_hidden_text,
 )
-from tests.lab.next.learn.tokens import Prompted, Unrenderable
+from tests.lab.next.learn.tokens import PromptedReply, Unrenderable
 
 
 def stage_lines(recipe: Recipe, runs: Sequence[Run], context: Context) -> Iterator[str]:
@@ -164,7 +164,7 @@ def _candidate_rows(
         text, chat = hidden_text(item, args), chats.of(item.run)
         blind = text if args.informed_reference else ""
         sides = [
-            turn_rows(chat, [Prompted(with_hidden_text(before, shown), reply_of(row))], item)
+            turn_rows(chat, [PromptedReply(with_hidden_text(before, shown), reply_of(row))], item)
             for shown in (text, blind)
         ]
         yield from _scored_row(key, *sides)

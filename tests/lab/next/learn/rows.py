@@ -23,7 +23,7 @@ from typing import Any
 
 from convbench import views
 from convbench.errors import TrainError
-from convbench.schema import ProtocolSpec, Sent
+from convbench.schema import Conversation, ProtocolSpec, Sent
 from convbench.store.jsonl import write_atomic
 from convbench.store.run import Run
 from tests.lab.next.learn.pairs import Pair, Pairs, pair, replies_of
@@ -31,7 +31,7 @@ from tests.lab.next.learn.recipe import Recipe
 from tests.lab.next.learn.select import Logged, Selection, repeat_by_share, select
 from tests.lab.next.learn.tokens import (
     ChatTokens,
-    Prompted,
+    PromptedReply,
     TokenRow,
     Unrenderable,
     load_tokenizer,
@@ -140,10 +140,16 @@ def pair_rows(pairs: Pairs, recipe: Recipe, chats: Chats, limit: int | None) -> 
     )
 
 
-def prompted_replies(item: Logged) -> list[list[Prompted]]:
-    """Return the policy's replies, each with exactly the messages it saw before it, turn by turn:
-    in every turn the replies that called tools, then the last one."""
-    protocol, conversation = item.protocol, item.conversation
+def prompted_replies(protocol: ProtocolSpec, conversation: Conversation) -> list[PromptedReply]:
+    """Return the policy's replies, each with exactly the messages it saw before it."""
+    return [reply for turn in replies_by_turn(protocol, conversation) for reply in turn]
+
+
+def replies_by_turn(
+    protocol: ProtocolSpec, conversation: Conversation
+) -> list[list[PromptedReply]]:
+    """Return the same turn by turn: in every turn the replies that called tools, then the last
+    one."""
     policy = protocol.policy
     replay = conversation.sent.get(policy, Sent()).replay
     turns = []
@@ -152,7 +158,7 @@ def prompted_replies(item: Logged) -> list[list[Prompted]]:
         before = views.messages_before(protocol, conversation, policy, index)
         turns.append(
             [
-                Prompted((*before, *views.tool_messages(turn.rounds[:number], replay)), reply)
+                PromptedReply((*before, *views.tool_messages(turn.rounds[:number], replay)), reply)
                 for number, reply in enumerate(replies_of(turn))
             ]
         )
@@ -173,15 +179,16 @@ def _weighted_rows(
     counts: Counter[str],
 ) -> Rows:
     """Yield the rows of one conversation; a turn without a weight is context."""
-    replies: list[Prompted] = []
+    replies: list[PromptedReply] = []
     of_reply: list[Weight] = []
-    for turn, weight in zip(prompted_replies(item), weights, strict=True):
+    turns = replies_by_turn(item.protocol, item.conversation)
+    for turn, weight in zip(turns, weights, strict=True):
         answered = [reply for reply in turn if reply.messages]
         counts["replies before any message, not learnt"] += len(turn) - len(answered)
         replies += answered
         of_reply += [weight] * len(answered)
     try:
-        parts = chat.rows(replies, day_of(item), recipe.data.unit)
+        parts = chat.token_rows(replies, day_of(item), recipe.data.unit)
     except Unrenderable as error:
         counts[f"conversations left out: {error}"] += 1
         return
@@ -218,7 +225,7 @@ def _weighted_rows(
 
 def _pair_rows(each: Pair, chat: ChatTokens, limit: int | None, counts: Counter[str]) -> Rows:
     try:
-        prompt = chat.prompt(each.messages, day_of(each.item)) if each.messages else ""
+        prompt = chat.render_prompt(each.messages, day_of(each.item)) if each.messages else ""
         if not each.messages:
             raise Unrenderable("whose policy speaks before any message")
         ids = chat.encode(prompt)
@@ -347,10 +354,10 @@ def preview_rows(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
                 yield "    " + " ".join(words[start : start + TOKENS_A_LINE])
 
 
-def stretches(row: TokenRow | Row) -> Iterator[tuple[bool, list[int]]]:
+def mask_stretches(row: TokenRow | Row) -> Iterator[tuple[bool, list[int]]]:
     """Yield (whether it is learnt, ids) of a row's stretches of tokens."""
     if isinstance(row, TokenRow):
-        ids, learnt = list(row.ids), [mark >= 0 for mark in row.replies]
+        ids, learnt = list(row.ids), row.mask
     else:
         ids, learnt = row["input_ids"], [label != -100 for label in row["labels"]]
     start = 0
@@ -368,7 +375,7 @@ def _row_lines(row: Row, tokenizer: Any) -> Iterator[str]:
             f"{row['conversation_id']}{part}: weight {_weight_of(row):+.4f}, "
             f"{len(row['input_ids'])} tokens, {learnt} with loss"
         )
-        for is_learnt, ids in stretches(row):
+        for is_learnt, ids in mask_stretches(row):
             sign = "LOSS" if is_learnt else "    "
             yield f"  {sign} {len(ids):5d}  {tokenizer.decode(ids)!r}"
     elif "prompt_ids" in row:

@@ -46,7 +46,7 @@ from tests.lab.next.learn.rows import (
     prompted_replies,
 )
 from tests.lab.next.learn.select import Logged, Selection, name_hash, select
-from tests.lab.next.learn.tokens import ChatTokens, Prompted, Unrenderable
+from tests.lab.next.learn.tokens import ChatTokens, PromptedReply, Unrenderable
 from tests.lab.next.learn.weights import Ties, break_ties, equal_indices
 
 CRITIC, CANDIDATES, RANK, SCORES = "critic", "candidates.jsonl", "rank", "scores.jsonl"
@@ -328,17 +328,16 @@ def critic_rows(item: Logged, chats: Chats, args: SweetArgs) -> Row | None:
     before its first user message; None without a token of the policy."""
     text = hidden_text(item, args)
     replies = [
-        Prompted(with_hidden_text(reply.messages, text), reply.reply)
-        for turn in prompted_replies(item)
-        for reply in turn
+        PromptedReply(with_hidden_text(reply.messages, text), reply.reply)
+        for reply in prompted_replies(item.protocol, item.conversation)
     ]
     return turn_rows(chats.of(item.run), replies, item)
 
 
-def turn_rows(chat: ChatTokens, replies: Sequence[Prompted], item: Logged) -> Row | None:
+def turn_rows(chat: ChatTokens, replies: Sequence[PromptedReply], item: Logged) -> Row | None:
     """Return `ids` of the rows of replies, and `turns`: the number of each token's reply, -1 where
     it is context."""
-    rows = chat.rows(replies, day_of(item))
+    rows = chat.token_rows(replies, day_of(item))
     if not any(mark >= 0 for row in rows for mark in row.replies[1:]):
         return None
     return {"ids": [list(row.ids) for row in rows], "turns": [list(row.replies) for row in rows]}

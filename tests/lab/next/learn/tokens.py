@@ -43,7 +43,7 @@ class Unrenderable(TrainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Prompted:
+class PromptedReply:
     """One reply of the policy and the messages before it."""
 
     messages: tuple[Message, ...]
@@ -56,6 +56,11 @@ class TokenRow:
 
     ids: tuple[int, ...]
     replies: tuple[int, ...]
+
+    @property
+    def mask(self) -> list[bool]:
+        """Whether the policy wrote each token."""
+        return [mark >= 0 for mark in self.replies]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +96,8 @@ class ChatTokens:
         self.drops_reasoning = reasoning == "drop"
         self._template = _template_of(tokenizer, with_tools="tools" in self._options)
         self._parts = not shows_text(self._apply)
-        self._folds_system = not shows_system(self._render)
-        self._late_system = not self._folds_system and shows_late_system(self._render)
+        self.folds_system = not shows_system(self._render)
+        self._late_system = not self.folds_system and shows_late_system(self._render)
         self.end_of_turn = self._end_of_turn()
 
     @cached_property
@@ -100,10 +105,10 @@ class ChatTokens:
         """What the template writes around a reply and its reasoning."""
         return self._find_frame()
 
-    def prompt(self, messages: Sequence[Message], day: str = "") -> str:
+    def render_prompt(self, messages: Sequence[Message], day: str = "") -> str:
         """Return the prompt as text; a template that prints the date prints `day` (ISO). Raise
         Unrenderable if the template refuses these messages."""
-        shown = without_system(messages) if self._folds_system else list(messages)
+        shown = without_system(messages) if self.folds_system else list(messages)
         if any(message["role"] == "system" for message in shown[1:]) and not self._late_system:
             shown = without_late_system(shown)
         try:
@@ -113,6 +118,10 @@ class ChatTokens:
         except Exception as error:
             line = str(error).split("\n")[0]
             raise Unrenderable(f"that the chat template refuses ({line[:120]})") from None
+
+    def prompt_ids(self, messages: Sequence[Message], day: str = "") -> list[int]:
+        """Return the token ids of the prompt."""
+        return self.encode(self.render_prompt(messages, day))
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens around it."""
@@ -133,8 +142,8 @@ class ChatTokens:
             ids = self.encode(text)
         return ids if reply.cut else [*ids, self.end_of_turn]
 
-    def rows(
-        self, replies: Sequence[Prompted], day: str = "", unit: Unit = "conversation"
+    def token_rows(
+        self, replies: Sequence[PromptedReply], day: str = "", unit: Unit = "conversation"
     ) -> list[TokenRow]:
         """Return the rows of one conversation's replies, which are numbered from 0.
 
@@ -146,7 +155,7 @@ class ChatTokens:
         by_reply: list[TokenRow] = []
         is_stable = True
         for number, prompted in enumerate(replies):
-            prompt = self.prompt(prompted.messages, day)
+            prompt = self.render_prompt(prompted.messages, day)
             ids = self.encode(prompt)
             own = self.reply_ids(prompt, ids, prompted.reply)
             by_reply.append(TokenRow((*ids, *own), tuple([-1] * len(ids) + [number] * len(own))))

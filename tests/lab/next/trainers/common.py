@@ -86,7 +86,7 @@ def on_cpu() -> bool:
 def in_bf16(recipe: Recipe) -> bool:
     """Return whether the training computes in bf16; `auto` does on a GPU that supports it."""
     if recipe.fit.precision == "auto":
-        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_available() and torch.cuda.is_bf16_supported())
     return recipe.fit.precision == "bf16"
 
 

@@ -63,7 +63,8 @@ class Distiller(WeightedSFT):
     ) -> Any:
         """Return this batch's part of the step's loss, a scalar; `return_outputs` is ignored."""
         inputs = dict(inputs)
-        weights, labels = inputs.pop("weights")[:, 1:], inputs["labels"][:, 1:]
+        labels = inputs["labels"][:, 1:]
+        weights: torch.Tensor = inputs.pop("weights")[:, 1:]
         student = labelled_logits(model, inputs)
         with torch.no_grad():
             teacher = labelled_logits(self.teacher, inputs)

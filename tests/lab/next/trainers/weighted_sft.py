@@ -192,7 +192,7 @@ def labelled_logits(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
     is_label = inputs["labels"][:, 1:] != -100
     places = is_label.any(0).nonzero()[:, 0]
     logits = model(**chat, use_cache=False, logits_to_keep=places).logits
-    return logits[is_label[:, places]].float()  # type: ignore[no-any-return]
+    return logits[is_label[:, places]].float()
 
 
 class CollapseWarning(TrainerCallback):
