@@ -45,7 +45,8 @@ class Data(FrozenModel):
     all."""
     reasoning: Literal["loss", "drop"] = "loss"
     """What the policy thought in a separate channel: `loss` is learnt with the reply, `drop` is
-    left out. Tags within a reply are its text."""
+    left out, but for the tag that closes it where the prompt opens it. Tags within a reply are its
+    text."""
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""

@@ -18,6 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,13 @@ class Chats:
     """Tokenizer and chat template of a model, with each run's tools and options."""
 
     def __init__(self, model: str, reasoning: str) -> None:
-        self._tokenizer, self._reasoning = load_tokenizer(model), reasoning
+        self._model, self._reasoning = model, reasoning
         self._by_run: dict[str, ChatTokens] = {}
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer, loaded when it is first needed."""
+        return load_tokenizer(self._model)
 
     def of(self, run: Run) -> ChatTokens:
         """Return the chat template as the run's policy was served."""
@@ -64,7 +70,7 @@ class Chats:
             tools = protocol.speakers[protocol.policy].tool_schemas
             options = manifest.policy_member.template_options | ({"tools": tools} if tools else {})
             self._by_run[manifest.id] = ChatTokens(
-                self._tokenizer, reasoning=self._reasoning, options=options
+                self.tokenizer, reasoning=self._reasoning, options=options
             )
         return self._by_run[manifest.id]
 

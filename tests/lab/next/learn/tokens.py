@@ -96,8 +96,8 @@ class ChatTokens:
         self.drops_reasoning = reasoning == "drop"
         self._template = _template_of(tokenizer, with_tools="tools" in self._options)
         self._parts = not shows_text(self._apply)
-        self.folds_system = not shows_system(self._render)
-        self._late_system = not self.folds_system and shows_late_system(self._render)
+        self.folds_system = not shows_system(self.render_messages)
+        self._late_system = not self.folds_system and shows_late_system(self.render_messages)
         self.end_of_turn = self._end_of_turn()
 
     @cached_property
@@ -112,7 +112,7 @@ class ChatTokens:
         if any(message["role"] == "system" for message in shown[1:]) and not self._late_system:
             shown = without_late_system(shown)
         try:
-            return self._render(shown, day=day, add_generation_prompt=True)
+            return self.render_messages(shown, day=day, add_generation_prompt=True)
         except TrainError:
             raise
         except Exception as error:
@@ -175,14 +175,14 @@ class ChatTokens:
         and the end of the turn. Raise Unrenderable if the template does not show calls."""
         question: list[Message] = [{"role": "user", "content": SENTINEL}]
         calling: Message = {"role": "assistant", "content": reply.text, "tool_calls": reply.calls}
-        prompt = self._render(question, add_generation_prompt=True)
+        prompt = self.render_messages(question, add_generation_prompt=True)
         try:
-            full = self._render([*question, calling])
+            full = self.render_messages([*question, calling])
         except Exception as error:
             line = str(error).split("\n")[0]
             raise Unrenderable(f"whose calls the chat template refuses ({line[:120]})") from None
         if not full.startswith(prompt):
-            prompt = self._render(question)
+            prompt = self.render_messages(question)
         end = self.tokenizer.decode([self.end_of_turn])
         text, separator, _ = full[len(prompt) :].rpartition(end)
         shown = all(call.name in text for call in reply.calls)
@@ -206,7 +206,7 @@ class ChatTokens:
             return self.frame.head + text if before else after + text
         return before + thought + after + text
 
-    def _render(self, messages: Sequence[Message], *, day: str = "", **options: Any) -> str:
+    def render_messages(self, messages: Sequence[Message], *, day: str = "", **options: Any) -> str:
         if not all(isinstance(message["content"], str) for message in messages):
             raise Unrenderable("with an image; the trainers take text only")
         if self.drops_reasoning:
@@ -229,7 +229,7 @@ class ChatTokens:
     def _end_of_turn(self) -> int:
         """Return the token that ends an assistant turn: the first special one that the template
         writes after it, else the tokenizer's end of text."""
-        tail = self._render([QUESTION, {"role": "assistant", "content": SENTINEL}])
+        tail = self.render_messages([QUESTION, {"role": "assistant", "content": SENTINEL}])
         added = self.tokenizer.added_tokens_decoder.items()
         special = {self.tokenizer.eos_token_id, *(i for i, token in added if token.special)}
         ids = self.encode(tail.rpartition(SENTINEL)[2])

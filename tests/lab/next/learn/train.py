@@ -332,7 +332,7 @@ def preview(
     number = round(learnt * total / min(total, PREVIEWED))
     yield Steps(number, material.unit, recipe.fit, result.launch.process_count).line()
     yield from _launch_lines(result.launch, memory)
-    yield from preview_rows(rows, Chats(context.model_path, "loss").of(runs[0]).tokenizer)
+    yield from preview_rows(rows, Chats(context.model_path, "loss").tokenizer)
 
 
 def _launch_lines(launch: LaunchSpec, memory: Memory | None) -> Iterator[str]:
