@@ -28,7 +28,7 @@ from convbench.store.jsonl import read_records
 from convbench.store.notes import append_credit
 from convbench.store.run import Run
 from convbench.views import own_turns
-from tests.lab.next.learn.launch import Context, fit_rows, start_program
+from tests.lab.next.learn.launch import Context, fit_rows, start_program, write_recipe
 from tests.lab.next.learn.pairs import Pair, Pairs, Reply
 from tests.lab.next.learn.recipe import Recipe
 from tests.lab.next.learn.rows import (
@@ -89,6 +89,7 @@ def sweet_material(folder: Path, recipe: Recipe, runs: Sequence[Run], context: C
         raise TrainError(f"recipe {recipe.name!r}: found {len(runs)} runs; expected one --run")
     run, selection = runs[0], select(runs, recipe.data)
     chats = Chats(context.model_path, recipe.data.reasoning)
+    write_recipe(folder, recipe)
     sample_missing(run, recipe, selection, folder / CANDIDATES, context.calls, check=True)
     if not Checkpoint(folder / CRITIC).is_finished:
         first = critic_recipe(recipe)

@@ -110,8 +110,17 @@ def check_installed(launch: LaunchSpec, recipe: Recipe) -> None:
 
 def accelerate_config(launch: LaunchSpec, fit: Fit, bf16: bool) -> dict[str, Any]:
     """Return the configuration for `accelerate launch`: that of the launch spec, without its null
-    values; precision, accumulation and clipping are the recipe's."""
+    values; precision, accumulation and clipping are the recipe's. Raise SpecError for an offloaded
+    optimiser that is not AdamW: accelerate would silently replace it by DeepSpeed's Adam."""
     assert launch.accelerate is not None
+    deepspeed, optim = launch.accelerate.get("deepspeed_config") or {}, fit.arguments.get("optim")
+    offloads = deepspeed.get("offload_optimizer_device") not in (None, "none")
+    if offloads and not str(optim or "adamw").startswith("adamw"):
+        raise SpecError(
+            f"launch {launch.name!r} offloads the optimiser, which takes AdamW only; found "
+            f"fit.arguments.optim {optim!r}; leave it out, or set "
+            "launch.deepspeed_config.offload_optimizer_device=none"
+        )
     config = {name: value for name, value in launch.accelerate.items() if value is not None}
     config["mixed_precision"] = "bf16" if bf16 else "no"
     if "deepspeed_config" in config:
@@ -120,6 +129,8 @@ def accelerate_config(launch: LaunchSpec, fit: Fit, bf16: bool) -> dict[str, Any
             "gradient_accumulation_steps": batches_of(fit, launch.process_count)[1],
             "gradient_clipping": "auto",  # the trainer fills it in; a 0 here would become 1.0
         }
+        if int(config.get("num_machines") or 1) > 1:  # else accelerate starts pdsh, with no hosts
+            config["deepspeed_config"].setdefault("deepspeed_multinode_launcher", "standard")
     return config
 
 
@@ -267,7 +278,7 @@ def start_program(
     if context.in_process and launch.accelerate is None and names is None and not gpus:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         module = load_module(program, f"convbench_program_{program.stem}")
-        module.fit(folder, read_recipe(folder))
+        module.run(folder, read_recipe(folder))
         return
     command = [sys.executable]
     if launch.accelerate is not None and several:

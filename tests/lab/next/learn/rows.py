@@ -300,7 +300,9 @@ def write_table(folder: Path, rows: Iterable[Row]) -> int:
     import pyarrow as pa
     from datasets import Dataset
     from datasets.table import InMemoryTable
+    from datasets.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     rows, batches, schema = iter(rows), list[Any](), None
     while some := list(itertools.islice(rows, AT_ONCE)):
         schema = schema or _schema(some[0])

@@ -49,8 +49,8 @@ CLOCK = "clock.json"
 """Seconds of a training up to its last saved epoch, for a resume."""
 
 
-def main(fit: Callable[[Path, Recipe], None]) -> None:
-    """Run a program: read `sys.argv`, fit, close the process group.
+def main(run: Callable[[Path, Recipe], None]) -> None:
+    """Start a program: read `sys.argv`, run, close the process group.
 
     A ConvbenchError ends it with the line `convbench: error: …`."""
     if len(sys.argv) != 2:
@@ -59,7 +59,7 @@ def main(fit: Callable[[Path, Recipe], None]) -> None:
         die_with_parent()  # a killed launcher would leave its workers running
     folder = Path(sys.argv[1])
     try:
-        fit(folder, read_recipe(folder))
+        run(folder, read_recipe(folder))
     except ConvbenchError as error:
         raise SystemExit(f"{ERROR_PREFIX}{error}") from None
     if torch.distributed.is_available() and torch.distributed.is_initialized():

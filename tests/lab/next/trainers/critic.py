@@ -206,7 +206,7 @@ def score_pairs(
     )
 
 
-def fit(folder: Path, recipe: Recipe) -> None:
+def run(folder: Path, recipe: Recipe) -> None:
     """Train the critic (with nothing hidden, the policy) on the folder's pairs and save it."""
     trainer, held = make_trainer(folder, recipe)
     train(trainer, folder, recipe, held_out=lambda: held_out_figures(trainer, held, recipe))
@@ -226,4 +226,4 @@ def held_out_figures(trainer: Critic, held: Sequence[Pair], recipe: Recipe) -> d
 
 
 if __name__ == "__main__":
-    main(fit)
+    main(run)

@@ -97,7 +97,7 @@ def keep_first_layers(model: Any, count: int | None) -> Any:
     return model
 
 
-def fit(folder: Path, recipe: Recipe) -> None:
+def run(folder: Path, recipe: Recipe) -> None:
     """Distil the teacher into the student and save the checkpoint in the folder."""
     assert recipe.distil is not None
     trainer = make_trainer(folder, recipe, Distiller)
@@ -105,4 +105,4 @@ def fit(folder: Path, recipe: Recipe) -> None:
 
 
 if __name__ == "__main__":
-    main(fit)
+    main(run)

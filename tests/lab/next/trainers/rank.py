@@ -25,7 +25,7 @@ from tests.lab.next.trainers.common import in_bf16, load_model, main
 from tests.lab.next.trainers.critic import Trajectory, score
 
 
-def score_rows(folder: Path, recipe: Recipe) -> None:
+def run(folder: Path, recipe: Recipe) -> None:
     """Write the advantages of the turns of all rows in the folder's `rank`."""
     from datasets import load_from_disk
 
@@ -50,4 +50,4 @@ def score_rows(folder: Path, recipe: Recipe) -> None:
 
 
 if __name__ == "__main__":
-    main(score_rows)
+    main(run)

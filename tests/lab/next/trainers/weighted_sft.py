@@ -243,10 +243,10 @@ def make_trainer(
     return trainer
 
 
-def fit(folder: Path, recipe: Recipe) -> None:
+def run(folder: Path, recipe: Recipe) -> None:
     """Train on the folder's rows and save the checkpoint there."""
     train(make_trainer(folder, recipe), folder, recipe)
 
 
 if __name__ == "__main__":
-    main(fit)
+    main(run)
