@@ -1,16 +1,14 @@
 """StepDPO: at each turn the better conversation's reply against the worse one's.
 
-Section 4 of Mukherjee et al. (NeurIPS 2025). `pairing.source: logged` pairs turns of the logged
-conversations under the winner's history; `resampled` pairs each with branches that begin at one of
-its turns, sampled to the end and judged, as Chen et al. (2025) do (`convbench train` samples them).
+Section 4 of Mukherjee et al. (NeurIPS 2025): pairs turns of the logged conversations, which all
+learners share, under the winner's history.
 
     python trainers/step_dpo.py --recipe FILE     under any launcher
 """
 
 from convbench.learn import pairs
-from convbench.learn.job import Job, PairData, Preparation, TrainContext, script
+from convbench.learn.job import Job, PairData, script
 from convbench.learn.pairs import Pairs
-from convbench.learn.select import select_branches
 from convbench.learn.steps import LogSize
 from convbench.schema.recipe import Recipe
 
@@ -19,32 +17,13 @@ STEP, SEQUENCES = "preference", 2
 
 
 def most_rows(recipe: Recipe, log: LogSize) -> int:
-    """Return the most pairs: of each reply of the best and worst, or of each branch."""
-    pairing = recipe.pairing
-    if pairing.source == "logged":
-        return log.replies * log.count_contrasts(pairing.ties)
-    return log.replies * log.conversation_count * pairing.per_turn
-
-
-def prepare(job: Job, context: TrainContext) -> Preparation | None:
-    """Return the preparation that samples and judges branches; None for logged pairs."""
-    if job.recipe.pairing.source == "logged":
-        return None
-    from convbench.learn.branches import BranchPreparation
-
-    return BranchPreparation.from_job(job, context)
+    """Return the most pairs: one of each reply of the best and worst."""
+    return log.replies * log.count_contrasts(recipe.pairing.ties)
 
 
 def data(job: Job) -> Pairs:
-    """Return pairs of replies at each turn, from the log or from the branches in the run.
-
-    Raise TrainError if no pair is left.
-    """
-    logged = job.log()
-    pairing = job.recipe.pairing
-    if pairing.source == "logged":
-        return pairs.logged_turns(logged, pairing, job.recipe.fit.seed)
-    return pairs.branched_turns(logged, select_branches(logged, job.recipe.data), pairing.min_gap)
+    """Return pairs of replies at each turn of the log. Raise TrainError if no pair is left."""
+    return pairs.logged_turns(job.log(), job.recipe.pairing, job.recipe.fit.seed)
 
 
 def fit(job: Job, pair_data: PairData) -> None:

@@ -24,6 +24,7 @@ from convbench.experiments.train import run_train as train_recipe
 from convbench.hub.collection import publish_experiment
 from convbench.hub.dataset import PublishedDataset
 from convbench.hub.send import publish_target
+from convbench.judges.command import is_judge_name, judge_each
 from convbench.judges.units import JudgeSummary
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
@@ -34,10 +35,9 @@ from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
 from convbench.reports.report import create_report as report_runs
 from convbench.rollout.build import BuildSummary
+from convbench.rollout.build import build_or_resume as build_run
 from convbench.rollout.calls import check_outcome
 from convbench.rollout.importing import import_run
-from convbench.shards.build import build_or_resume as build_run
-from convbench.shards.judge import is_judge_name, judge_each
 
 RunOrFolder = Run | str | os.PathLike[str] | None
 """A run or its folder; None is the newest run."""

@@ -96,11 +96,6 @@ PANELS = {
             "credit",
             "Give every policy turn of a run its credit: the column `advantage` of `turns`.",
         ),
-        "verify": CommandEntry(
-            "verify",
-            "Compute every figure of a run, report, checkpoint or published set again, and find"
-            " every record that was changed since it was written.",
-        ),
     },
     "In and out": {
         "import": CommandEntry(
@@ -124,15 +119,16 @@ PANELS = {
         ),
         "status": CommandEntry(
             "batches",
-            "Show a run's batches (waves, ages, counts) and how far its shards are. The "
-            "provider is asked about batches under way.",
+            "Show a run's batches (waves, ages, counts). The provider is asked about batches under "
+            "way.",
         ),
         "cancel": CommandEntry(
             "batches",
             "End a run's batches at the provider; the next resume keeps what was answered by then.",
         ),
         "merge": CommandEntry(
-            "merge", "Make one folder of a run and its shards, as if one process had worked."
+            "merge",
+            "Join runs of the same specs, such as those of `build --shard I/N`, in a new run.",
         ),
     },
 }

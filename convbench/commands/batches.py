@@ -1,4 +1,4 @@
-"""`convbench status` and `cancel`: a run's batches at the provider, and the state of its shards."""
+"""`convbench status` and `cancel`: a run's batches at the provider."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
@@ -17,18 +16,15 @@ from convbench.options.shared import Allowed, CallOptions, RunArgument, SpecFold
 from convbench.util.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.shards.batches import BatchesStatus, BatchStatus
+    from convbench.rollout.batches_status import BatchesStatus, BatchStatus
     from convbench.store import Run
 
-SHARDS_SHOWN = 3
-"""Largest number of shards for which the reason of unfinished work is printed."""
 HEADS = ("wave", "model", "state", "calls", "done", "failed", "age", "batch")
 
 
 @dataclass(frozen=True)
 class StatusOptions:
-    """Show a run's batches (waves, ages, counts) and how far its shards are. The provider is asked
-    about batches under way."""
+    """Show a run's batches (waves, ages, counts). The provider is asked about batches under way."""
 
     EXAMPLES: ClassVar = ("convbench status", "convbench status runs/latest")
 
@@ -81,48 +77,24 @@ class BatchAnswer(Answer):
     """Why the provider could not be asked; null if it was."""
 
 
-class ShardsAnswer(Answer):
-    """State of the shards of a run."""
-
-    count: int
-    """Number of shards."""
-    done: int
-    """Number of shards with no work left."""
-    working: list[int]
-    """Indexes of shards that a process works on, or was killed at."""
-    left: dict[int, str]
-    """Shards that nobody works on, by index, with the reason why work is left."""
-
-
 class BatchesAnswer(Answer):
-    """`status`, `cancel`: a run's batches, and its shards."""
+    """`status`, `cancel`: a run's batches."""
 
     run: str
     """Its folder."""
     batches: list[BatchAnswer]
     """Batches in the order in which they were sent."""
-    shards: ShardsAnswer | None = Field(default=None, exclude_if=lambda states: states is None)
-    """State of its shards; absent if it has none or all are done."""
 
 
 def status(options: StatusOptions, context: RunContext) -> BatchesAnswer:
-    """Return all batches of a run, ended ones too, and its shards; add the next commands and notes
-    on problems.
+    """Return all batches of a run, ended ones too; add the next commands and notes on problems.
 
     A provider that cannot be asked is a problem of the batch, not an error.
     """
-    from convbench.shards.batches import batches_status
+    from convbench.rollout.batches_status import batches_status
     from convbench.store import find_run
 
     shown = batches_status(find_run(options.run), _call_options(options))
-    if (states := shown.shards) is not None:
-        for index, why in list(states.left.items())[:SHARDS_SHOWN]:
-            context.add_note(f"shard {index}: {make_printable(why)}")
-        if len(states.left) > SHARDS_SHOWN:
-            more = len(states.left) - SHARDS_SHOWN
-            context.add_note(f"and {more} more shards with work left; --json lists all")
-        if not shown.batches and not states.alive_shards:
-            context.add_next(_resume_shards(shown))
     for batch in shown.open_batches:
         if batch.problem:
             context.add_note(f"wave {batch.sent.wave}: {batch.problem}")
@@ -133,15 +105,9 @@ def status(options: StatusOptions, context: RunContext) -> BatchesAnswer:
 
 
 def show_status(answer: BatchesAnswer) -> None:
-    """Print a run's shards and batches. Shards are one line of counts; batches are a table, a row
-    each. Without batches it prints `batches: none`, for a run with shards nothing."""
+    """Print a run's batches as a table, a row each; without any `batches: none`."""
     shown: BatchesStatus = answer._source
     print_fact("run", quoted(answer.run))
-    if (states := shown.shards) is not None:
-        working = f", {len(states.working)} running or killed" if states.working else ""
-        print_fact("shards", f"{states.done_count} of {states.count} done{working}")
-        if not shown.batches:
-            return
     if not shown.batches:
         print_fact("batches", "none")
         return
@@ -159,7 +125,7 @@ def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
 
     The exit code becomes 1 if the provider could not be asked about one of them.
     """
-    from convbench.shards.batches import cancel_batches
+    from convbench.rollout.batches_status import cancel_batches
     from convbench.store import find_run
 
     shown = cancel_batches(find_run(options.run), _call_options(options), forget=options.forget)
@@ -208,16 +174,7 @@ def _make_answer(shown: BatchesStatus) -> BatchesAnswer:
                 problem=batch.problem,
             )
         )
-    states = shown.shards
-    shards = states and ShardsAnswer(
-        count=states.count,
-        done=states.done_count,
-        working=sorted(states.working),
-        left=dict(states.left),
-    )
-    return BatchesAnswer(run=path_text(shown.run.path), batches=rows, shards=shards).with_source(
-        shown
-    )
+    return BatchesAnswer(run=path_text(shown.run.path), batches=rows).with_source(shown)
 
 
 def _count_calls(batch: BatchStatus) -> tuple[int, int]:
@@ -243,15 +200,6 @@ def _batch_row(batch: BatchStatus) -> tuple[str, ...]:
         "" if sent.ended else clock_text(batch.age_s),
         sent.batch or "",
     )
-
-
-def _resume_shards(shown: BatchesStatus) -> str:
-    """Return the command that goes on with unfinished shards."""
-    from convbench.store.shards import read_plan
-
-    judges = [task.judge for task in read_plan(shown.run.path).tasks if task.judge]
-    verb = f"judge --judge {shlex.quote(judges[0])}" if judges else "build"
-    return f"convbench {verb} --run {shell_path(shown.run.path)}"
 
 
 def _resume_lines(shown: BatchesStatus, remark: str, context: RunContext) -> tuple[str, ...]:

@@ -8,11 +8,6 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from convbench.commands._command import Answer, Command, RunContext
-from convbench.commands._estimates import (
-    ForeseenAnswer,
-    forecast_answer,
-    print_forecast,
-)
 from convbench.commands._output import (
     USUAL_JUDGE,
     path_text,
@@ -68,8 +63,6 @@ class BuildAnswer(Answer):
     """Replies of the policy, those that called tools included; null without --logprobs."""
     estimate: Tokens | None = None
     """On a dry run: the estimate."""
-    foreseen: ForeseenAnswer | None = None
-    """On a dry run with --shards or --on: the forecast for the shards."""
 
 
 def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
@@ -79,7 +72,7 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     log-probabilities are missing. Raises EarlyExit if the build stopped early, ConvbenchError for
     what cannot be built.
     """
-    from convbench.shards.build import build_or_resume
+    from convbench.rollout.build import build_or_resume
 
     result = build_or_resume(options)
     context.answer = answer = _make_answer(result)
@@ -137,7 +130,6 @@ def _make_answer(result: BuildResult) -> BuildAnswer:
         turns=built.turns,
         flags=dict(built.flags),
         estimate=None if result.preview is None else result.preview.estimate,
-        foreseen=forecast_answer(result.foreseen),
         recorded=recorded,
         replies=replies,
     ).with_source(result)
@@ -181,8 +173,6 @@ def show(answer: BuildAnswer) -> None:
     if result.preview is not None:
         print_fact("questions", questions)
         print_preview(result.preview)
-        if result.foreseen is not None:
-            print_forecast(result.foreseen)
         return
     print_fact("run", quoted(answer.run or ""))
     print_fact("what", f"{answer.task} · {answer.protocol} · {answer.mode} · {answer.policy}")

@@ -21,20 +21,16 @@ class CreditOptions:
     """Give every policy turn of a run its credit: the column `advantage` of `turns`.
 
     A critic of `train sweet` sees the hidden reference and needs no judge; it may have been trained
-    on another run. `branches` takes the mean reward of what step-dpo sampled at each turn.
+    on another run.
     """
 
     EXAMPLES: ClassVar = (
         "convbench credit runs/latest/checkpoints/sweet",
-        "convbench credit branches --judge rules",
         'convbench query "select * from turns where advantage is not null order by advantage"',
     )
 
-    source: Annotated[str, Opt("A checkpoint of `train sweet`, or `branches`.", argument=True)]
+    source: Annotated[str, Opt("A checkpoint of `train sweet`.", argument=True)]
     run: RunDir = None
-    judge: Annotated[
-        str | None, Opt("Judge whose rewards of branches count, where there are several.")
-    ] = None
     raw: Annotated[
         bool,
         Opt(
@@ -50,7 +46,7 @@ class CreditAnswer(Answer):
     run: str
     """The run's folder."""
     source: str
-    """Source of the credit: `critic:NAME`, `critic-raw:NAME`, `branches:JUDGE`."""
+    """Source of the credit: `critic:NAME`, `critic-raw:NAME`."""
     turns: int
     """Policy turns with credit."""
     conversations: int
@@ -62,7 +58,7 @@ class CreditAnswer(Answer):
     most: float
     """Largest advantage."""
     left_out: dict[str, int]
-    """Number of conversations or branches without credit, by reason."""
+    """Number of conversations without credit, by reason."""
 
 
 def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
@@ -75,7 +71,7 @@ def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
     from convbench.store import find_run
 
     target = find_run(options.run)
-    credited = credit_turns(target, options.source, options.judge, raw=options.raw)
+    credited = credit_turns(target, options.source, raw=options.raw)
     for why, count in credited.left_out.items():
         context.add_note(f"omitted: {count} {why}")
     path = path_text(target.path)

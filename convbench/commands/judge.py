@@ -13,7 +13,6 @@ from rich.text import Text
 
 from convbench.commands._command import INTERRUPTED, Answer, Command, EarlyExit, RunContext
 from convbench.commands._duels import Duels, duel_answer, note_duels, print_duels
-from convbench.commands._estimates import ForeseenAnswer, forecast_answer, print_forecast
 from convbench.commands._output import (
     out,
     path_text,
@@ -77,8 +76,6 @@ class JudgedRun(Answer):
     """On a dry run: the messages of the first call, by judge with a model."""
     reply_schemas: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """On a dry run: the schema for the reply by judge, if its model takes one."""
-    foreseen: ForeseenAnswer | None = None
-    """On a dry run with --shards or --on: the forecast for the verdicts of models."""
     duels: list[Duels] = Field(default_factory=list)
     """With --pairwise: one comparison for every two policies."""
 
@@ -92,7 +89,7 @@ class JudgeAnswer(Answer):
 
 def _refuse_judges(names: Sequence[str], specs: Sequence[Path]) -> None:
     """Raise UsageError if one of these names of runs is a judge's."""
-    from convbench.shards.judge import refuse_judge_as_run
+    from convbench.judges.command import refuse_judge_as_run
 
     for name in names:
         refuse_judge_as_run(name, specs, [run for run in names if run != name])
@@ -105,7 +102,7 @@ def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
     The exit code becomes 1 if failures reach `--fail-on` or a judge stopped, 130 after an
     interruption, which ends the rest. Nothing is judged if one of the runs does not exist.
     """
-    from convbench.shards.judge import judge_each, run_to_judge
+    from convbench.judges.command import judge_each, run_to_judge
 
     for each in context.each if not options.pairwise else ():
         run_to_judge(each)  # raises before any is judged if another does not exist
@@ -159,7 +156,6 @@ def judged_run(result: JudgeResult) -> JudgedRun:
             for preview in previews
             if preview.reply_schema is not None
         },
-        foreseen=forecast_answer(result.forecast),
         duels=[duel_answer(compared) for compared in result.comparisons],
     ).with_source(result)
 
@@ -234,8 +230,6 @@ def show(answer: JudgedRun) -> None:
     for preview in result.previews:
         print_judge_preview(preview)
     if result.previews:
-        if result.forecast is not None:
-            print_forecast(result.forecast)
         return
     if result.panel is not None:
         _print_panel(result.panel)

@@ -1,68 +1,70 @@
-"""`convbench merge`: move the records of a run's shards into the run's own folder."""
+"""`convbench merge`: join runs of the same specs in a new run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 from convbench.commands._command import Answer, Command, RunContext
 from convbench.commands._output import path_text, print_fact, quoted
-from convbench.errors import RunError
-from convbench.options.shared import RunArgument
+from convbench.errors import UsageError
+from convbench.options.declare import Opt
 
 
 @dataclass(frozen=True)
 class MergeOptions:
-    """Make one folder of a run and its shards, as if one process had worked."""
+    """Join runs of the same specs, such as those of `build --shard I/N`, in a new run."""
 
-    EXAMPLES: ClassVar = ("convbench merge", "convbench merge runs/big")
+    EXAMPLES: ClassVar = ("convbench merge runs/arc-0 runs/arc-1 --run runs/arc",)
 
-    run: RunArgument = None
+    runs: Annotated[
+        tuple[Path, ...],
+        Opt("Runs to join.", metavar="RUN", argument=True, names="runs"),
+    ] = ()
+    run: Annotated[Path | None, Opt("Folder of the new run.", metavar="DIR")] = None
 
 
 class MergeAnswer(Answer):
-    """`merge`: shards that were joined."""
+    """`merge`: the run that was made."""
 
     run: str
-    """The run's folder."""
-    shards: int
-    """Number of shards that were joined."""
-    records: dict[str, int]
-    """Number of records by file."""
+    """Its folder."""
+    runs: int
+    """Number of runs that were joined."""
+    questions: int
+    """Questions that it has now."""
+    conversations: int
+    """Conversations that it has now."""
 
 
 def run(options: MergeOptions, context: RunContext) -> MergeAnswer:
-    """Join the shards of a run into its folder under its lock, and return the number of records by
-    file.
+    """Join the runs and return what the new run holds.
 
-    Raises RunError if it has none, or if processes work on them.
+    Raises UsageError without runs or `--run`, RunError if their specs differ.
     """
-    from convbench.store import find_run, shards
-    from convbench.store.shard_attempts import refuse_in_work
+    from convbench.store import find_run
+    from convbench.store.merge import merge_runs
 
-    target = find_run(options.run)
-    path = path_text(target.path)
-    if not shards.is_sharded(target.path):
-        raise RunError(
-            f"{target.path}: found no shards; expected a run of build or judge --shards N"
-        )
-    with target.lock():
-        refuse_in_work(target.path, "merging")
-        count = shards.read_plan(target.path).count
-        records = shards.merge_shards(target.path)
-    context.add_next(f"convbench report {quoted(path)}")
-    return MergeAnswer(run=path, shards=count, records=records)
+    if not options.runs or options.run is None:
+        raise UsageError("merge needs runs to join and --run DIR of a new one")
+    merged = merge_runs([find_run(path) for path in options.runs], options.run)
+    context.add_next(f"convbench report {quoted(path_text(merged.path))}")
+    return MergeAnswer(
+        run=path_text(merged.path),
+        runs=len(options.runs),
+        questions=len(merged.questions),
+        conversations=sum(1 for _ in merged.conversations()),
+    )
 
 
 def show(answer: MergeAnswer) -> None:
     """Print what was joined."""
-    lines = (
-        f"{count:,} lines of {file}"
-        for file, count in answer.records.items()
-        if file.endswith(".jsonl")
-    )
     print_fact("run", quoted(answer.run))
-    print_fact("joined", f"{answer.shards} shards: {', '.join(lines)}")
+    print_fact(
+        "joined",
+        f"{answer.runs} runs: {answer.questions} questions, {answer.conversations} conversations",
+    )
 
 
 merge_command = Command(run, show)

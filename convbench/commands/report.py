@@ -110,7 +110,6 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
     With another format than `table` and no folder the text goes to stdout, and no file is written.
     """
     from convbench.reports.report import create_report
-    from convbench.reports.verification import seal_report
     from convbench.reports.writers import WRITERS, render_text, write_report
 
     result, form, out = create_report(options), options.format, options.out
@@ -125,8 +124,6 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
         chosen = "markdown" if form == "table" else form
         forms = {chosen, "html"} if options.plots else {chosen}
         files = write_report(result.document, folder, forms, named=out is not None)
-    if files:
-        files.append(seal_report(result.document, options, result.runs, result.root, files))
     note_files(result.warnings, files, context)
     if not files and not to_stdout:
         context.add_next(

@@ -22,7 +22,7 @@ from convbench.engine.budget import (
 from convbench.engine.gathering import note_reply_time
 from convbench.engine.jobs import check_gate, idle_wait
 from convbench.engine.journal import Journal, call_hash
-from convbench.engine.limiter import Limiter, PrefixGate, RatePacer, RetryPolicy
+from convbench.engine.limiter import Limiter, PrefixGate, RetryPolicy
 from convbench.engine.progress import Status
 from convbench.engine.reply_cache import ReplyCache, reply_name
 from convbench.engine.wire_file import WireFile
@@ -81,7 +81,6 @@ class Caller:
         self.status = status or Status()
         self.cache: ReplyCache | None = None
         """Replies of earlier runs; None reuses none."""
-        self.pace: RatePacer | None = None
         """Rate of calls to an endpoint; None leaves it to the limiter."""
         self.wire: WireFile | None = None
         """File of verbatim requests and replies; None writes none."""
@@ -293,10 +292,7 @@ class _Call:
         ends."""
         async with self.limiter.hold_slot() as sent:
             check_gate()
-            budget, pace = self.caller.budget, self.caller.pace
-            if pace is not None:
-                with idle_wait():
-                    await pace.wait_turn(self.model.endpoint)
+            budget = self.caller.budget
             await budget.reserve_call(self.rates, self.size)
             try:
                 check_gate()

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -20,32 +19,6 @@ from convbench.engine.progress import EndpointState
 from convbench.errors import TransientModelError
 from convbench.models.model import Model
 from convbench.schema import Message, text_of
-
-BURST_S = 0.25
-"""Seconds of calls that may be sent at once after a pause."""
-
-
-class RatePacer:
-    """Spaces the calls of each endpoint evenly."""
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        """Most calls a second."""
-        self._next: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    async def wait_turn(self, endpoint: str) -> None:
-        """Wait until a call to this endpoint may be sent, and take its turn.
-
-        Calls are 1 / rate seconds apart; after a pause those of a quarter of a second may go at
-        once.
-        """
-        with self._lock:
-            now = time.monotonic()
-            at = max(self._next.get(endpoint, 0.0), now - BURST_S)
-            self._next[endpoint] = at + 1 / self.rate
-        if at > now:
-            await asyncio.sleep(at - now)
 
 
 @dataclass(frozen=True, slots=True)

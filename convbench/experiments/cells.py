@@ -293,7 +293,7 @@ def rounds_options(
         spec.judges[0],
         in_process=True,
         label=step.learner.partition(":")[2],
-        specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
+        specs=replace(options.specs, sets=_recipe_sets(step, spec)),
         calls=options.calls,
     )
     recipe = rounds_recipe(rounds)
@@ -330,19 +330,17 @@ def train_options(
         model=str(path / "checkpoints" / step.start_checkpoint) if step.start_checkpoint else None,
         run=tuple(path.parent / cell.name for cell in step.pooled) or (path,),
         judge=spec.judges[0],
-        specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
+        specs=replace(options.specs, sets=_recipe_sets(step, spec)),
         calls=options.calls,
         in_process=True,
     )
 
 
-def _recipe_sets(step: Step, spec: ExperimentSpec, track: str | None) -> tuple[str, ...]:
+def _recipe_sets(step: Step, spec: ExperimentSpec) -> tuple[str, ...]:
     values = spec.sets_of(step.settings_name)
     values.setdefault("fit.seed", step.cell.seed)
     if step.rows is not None:
         values["data.rows"] = step.rows
-    if track is not None:
-        values["fit.trackers"] = [track]
     return as_sets(values | {f"launch.{key}": value for key, value in spec.launch.items()})
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from convbench import catalog
 from convbench.experiments.evaluate import check_evaluation, evaluate_policy
 from convbench.hub.send import publish_as_dataset
+from convbench.judges.command import judge_run
 from convbench.learn.train import check_trainable, train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
@@ -19,10 +20,9 @@ from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
 from convbench.reports.report import ReportResult, create_report
+from convbench.rollout.build import build_or_resume
 from convbench.rollout.calls import check_outcome
 from convbench.schema.experiment import ExperimentSpec
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 
 LEARNERS = ("swift", "star-gate")

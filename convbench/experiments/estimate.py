@@ -235,8 +235,6 @@ class _CellEstimate:
         if weights is None:
             total.unweighed.add(recipe.model or self._policy_reference)
         judge = self._find_judge(planned, planned.spec.judges[0])
-        if recipe.pairing.source == "resampled":
-            total.add(self._branches_cost(shown, recipe, judge, log.conversation_count))
         if recipe.rounds is not None:
             earlier = round(log.conversation_count * recipe.replay / (1 - recipe.replay))
             replayed = replace(log, samples=[*log.samples, earlier])
@@ -244,21 +242,6 @@ class _CellEstimate:
             later = training_amount(recipe, replayed, replies, longest, weights, processes)
             total.add(later, recipe.rounds - 1)
             total.add(self._rounds_cost(planned, recipe, shown, judge))
-        return total
-
-    def _branches_cost(
-        self, shown: Preview, recipe: Recipe, judge: Judge | None, talks: int
-    ) -> ResourceEstimate:
-        """Return what it takes to sample branches at each reply of the policy and to judge them."""
-        manifest, count = self.inputs.manifest, talks * recipe.pairing.per_turn
-        total = ResourceEstimate()
-        for start, size in enumerate(shown.sizes):
-            if size.speaker != manifest.protocol.policy:
-                continue
-            total.add(calls_amount(shown.sizes[start:], count, self._weights_here(manifest)))
-            total.conversations += count
-            if judge is not None:
-                total.add(self._judge_cost(shown, judge, {"train": count}))
         return total
 
     def _rounds_cost(

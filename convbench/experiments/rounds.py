@@ -35,7 +35,6 @@ from convbench.rollout.calls import SCRIPT, check_cast, check_outcome, share_led
 from convbench.rollout.manifest import copy_reasoning, follow_up_manifest, make_model_config
 from convbench.schema import Example, ModelConfig
 from convbench.schema.recipe import Recipe
-from convbench.shards.runner import ShardRunner, judges_for
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.locks import folder_lock
@@ -191,14 +190,8 @@ def score_run(run: Run, judge: Judge, options: RoundsOptions) -> None:
     """Have the judge score what it has not scored. Raises what stopped it, or RunError if too much
     failed."""
     calls = options.calls
-    for judged in judge_with(
-        run, [judge], calls, judges_for(_shard_runner(options), run)
-    ).summaries:
+    for judged in judge_with(run, [judge], calls).summaries:
         check_outcome(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
-
-
-def _shard_runner(options: RoundsOptions) -> ShardRunner:
-    return ShardRunner(options.spread, options.calls, options.specs)
 
 
 def _train_round(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequence[Run]) -> Path:
@@ -276,8 +269,7 @@ def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> R
     else:
         run = _create_round(root, policy, path, options, examples_of(root, number, options))
     policy_reference = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
-    calls, runner = options.calls.with_user_models(policy_reference), _shard_runner(options)
-    built = runner.build_shards(run, calls) if runner.applies_to(run) else build_missing(run, calls)
+    built = build_missing(run, options.calls.with_user_models(policy_reference))
     check_outcome(built.jobs, options.calls, "conversations", built.failures)
     return run
 

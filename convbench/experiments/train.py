@@ -10,7 +10,6 @@ from convbench.experiments.seal import RoundsWithTable, train_rounds
 from convbench.learn.export import with_filter
 from convbench.learn.train import TrainResult
 from convbench.learn.train import train_recipe as train_single
-from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 
 
@@ -19,10 +18,9 @@ def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
     for rounds.
 
     A recipe that has rounds itself runs them unless an option that applies to a single training is
-    used (several runs, model, out, launch, nodes, dry run); with `--rounds` such an option raises
+    used (several runs, model, out, launch, dry run); with `--rounds` such an option raises
     UsageError. Raise ConvbenchError, before torch is loaded for everything that can be checked.
     """
-    options = replace(options, specs=with_tracker(options.specs, options.track))
     rounds_options = RoundsOptions(
         options.recipe,
         options.rounds,
@@ -31,7 +29,6 @@ def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
         in_process=options.in_process,
         specs=options.specs,
         calls=options.calls,
-        spread=options.spread,
     )
     recipe = rounds_recipe(rounds_options)
     if recipe.rounds and options.dry_run:
@@ -46,11 +43,6 @@ def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
     return train_single(replace(options, specs=with_filter(options.specs, recipe)))
 
 
-def with_tracker(specs: SpecOptions, name: str | None) -> SpecOptions:
-    """Return the spec options with this tracker for every training; None changes nothing."""
-    return specs if name is None else replace(specs, sets=(*specs.sets, f"fit.trackers=[{name}]"))
-
-
 def _single_options(options: TrainOptions) -> list[str]:
     """Return the names of the used options that do not apply to several rounds."""
     single = {
@@ -58,8 +50,6 @@ def _single_options(options: TrainOptions) -> list[str]:
         "--model": options.model,
         "--out": options.out,
         "--launch": options.launch,
-        "--nodes": options.nodes,
-        "--on": options.nodes_target,
         "--dry-run": options.dry_run or None,
     }
     return [name for name, value in single.items() if value is not None]

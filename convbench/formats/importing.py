@@ -47,7 +47,6 @@ from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
 from convbench.store.scratch import make_workspace
-from convbench.store.seal import seal_run
 from convbench.store.token_probs import FILE as PROBS
 from convbench.store.token_probs import ProbsFile, keyed_texts
 
@@ -250,7 +249,6 @@ def import_file(
             run = Run.write_manifest(folder, manifest)
             run.store_judge(mark, _reward_judge(seen.least, seen.most))
             _read_again(run, str(path))
-            seal_run(run.path)
             question_count = len(questions)
             run.path.replace(target)
     except OSError as error:

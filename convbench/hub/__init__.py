@@ -1,4 +1,4 @@
-"""Publish runs and checkpoints on the Hub with their cards, pull them back, and verify them.
+"""Publish runs and checkpoints on the Hub with their cards, and pull them back.
 
 May use reports and every stage before it.
 """

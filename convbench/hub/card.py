@@ -251,11 +251,10 @@ SELECT temperature, avg(reward) FROM 'hf://datasets/{repo}/conversations/*.parqu
 
 ```bash
 convbench pull {repo}      # then: convbench query, judge, train, report
-convbench verify {repo}    # every figure here, recomputed from the records
 ```
 
 `traces/` holds conversations as session traces, which the Hub shows turn by turn; `eval.yaml` names
-the tasks that results of models refer to; `seal.json` holds a digest of every file."""
+the tasks that results of models refer to."""
 
 
 def _rewards_section(numbers: CardFigures) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import yaml
 
-from convbench import __version__
 from convbench.errors import RunError
 from convbench.hub.benchmark import RESULTS, results_yaml
 from convbench.hub.card import mean_text
@@ -29,7 +28,6 @@ from convbench.reports.sections import Section
 from convbench.sources.repo import UploadResult, check_name, upload_folder
 from convbench.stats.means import Estimate
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
-from convbench.store.folder_seal import names_in, seal_folder
 from convbench.store.jsonl import disk_error
 from convbench.store.portable import portable_values
 from convbench.store.run import Run
@@ -278,14 +276,6 @@ def write_model_folder(
         raise disk_error(folder, error) from None
     refuse_secrets(folder)
     _refuse_paths(folder, (checkpoint.folder, run.path, Path.home()))
-    about = {
-        "repo": repo,
-        "checkpoint": checkpoint.id,
-        "judge": results and results.judge,
-        "datasets": list(datasets),
-        "version": __version__,
-    }
-    seal_folder(folder, "model", names_in(folder), about)
 
 
 def _model_file_names(folder: Path) -> list[str]:

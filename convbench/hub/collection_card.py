@@ -118,7 +118,6 @@ A private set needs your token: `CREATE SECRET (TYPE huggingface, TOKEN 'hf_…'
 
 ```bash
 convbench pull {repos[0]}      # then: convbench query, judge, train, report
-convbench verify {repos[0]}    # every figure of a set's card, recomputed from its records
 ```"""
 
 

@@ -20,7 +20,6 @@ from typing import Any
 import orjson
 import yaml
 
-from convbench import __version__
 from convbench.errors import RunError
 from convbench.hub.benchmark import EVAL, eval_yaml
 from convbench.hub.card import dataset_card
@@ -37,7 +36,6 @@ from convbench.hub.tables import (
 from convbench.schema import FrozenModel, ImagePart, JudgeSpec, RunManifest
 from convbench.sources.repo import UploadResult, check_name, upload_folder
 from convbench.store import Run
-from convbench.store.folder_seal import names_in, seal_folder
 from convbench.store.jsonl import Appender, disk_error, numbered_lines
 from convbench.store.portable import ADDRESS, make_portable
 from convbench.store.scratch import make_workspace
@@ -65,15 +63,6 @@ def write_traces(run: Run, folder: Path) -> None:
         file = folder / FOLDER / f"{number:05}.jsonl"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-
-
-def name_by_id(folder: Path) -> None:
-    """Rename the traces of a folder in place to CONVERSATION_ID.jsonl, as older datasets name them;
-    do nothing without traces."""
-    for file in sorted((folder / FOLDER).glob("*.jsonl")):
-        with file.open("rb") as lines:
-            name = orjson.loads(lines.readline())["id"]
-        file.rename(file.with_name(f"{name}.jsonl"))
 
 
 def _trace_header(run: Run, name: str) -> dict[str, Any]:
@@ -152,8 +141,6 @@ def write_dataset_folder(
     except OSError as error:
         raise disk_error(folder, error) from None
     refuse_secrets(folder)
-    about = {"repo": repo, "judge": judge, "version": __version__}
-    seal_folder(folder, "set", names_in(folder), about)
     notes = _dataset_notes(run, numbers, judge)
     return DatasetFolder(folder, rows, judge, numbers, len(without), notes)
 
@@ -229,9 +216,9 @@ def _copy_records(run: Run, folder: Path, without: frozenset[str]) -> None:
     for fingerprint, spec in run.judge_specs().items():
         copied.store_judge(fingerprint, make_portable(spec))
     for name in RECORDS:
-        sources = [run.path / name] if name == RECORDS[0] else run.record_files(name)
+        source = run.path / name
         with Appender(folder / name, redacted=False) as file:  # compresses long files
-            for _, line in (entry for source in sources for entry in numbered_lines(source)):
+            for _, line in numbered_lines(source):
                 if not without or orjson.loads(line).get("conversation_id") not in without:
                     file.write(_redact_failure(line).removesuffix(b"\n"))
     for name in sorted(_picture_files(run, without)):

@@ -80,7 +80,7 @@ class CardFigures:
 
 
 def card_figures(run: Run) -> CardFigures:
-    """Return the counts and means of a run for its card, over all splits and with branches, which a
+    """Return the counts and means of a run for its card, over all splits, which a
     report leaves out.
 
     Failed conversations count in the totals, but neither in the means nor in tokens and cost. A sum
@@ -119,7 +119,7 @@ class _SplitObservations:
         self._unparsed: Counter[SplitTemperature] = Counter()
         self._verdicts: Counter[tuple[str, str]] = Counter()
         """By judge and split."""
-        for question, graded, row in observe_run(run, "all", branches=True):
+        for question, graded, row in observe_run(run, "all"):
             part, verdicts = (question.split, row.temperature), {**row.verdicts, **row.reviews}
             self._rows[part].add(row._replace(verdicts=verdicts))
             if not row.failed:

@@ -15,7 +15,6 @@ from convbench.store import Run, refuse_latest
 from convbench.store.jsonl import Appender, disk_error, write_atomic
 from convbench.store.portable import make_portable
 from convbench.store.scratch import make_workspace
-from convbench.store.seal import seal_run
 from convbench.util.printable import make_printable
 
 CITATION = "CITATION.bib"
@@ -59,7 +58,6 @@ def pull_dataset(repo: str, path: Path | None = None, revision: str | None = Non
                 if (staging / name).exists():
                     with Appender(staging / name):
                         pass  # closing compresses long files
-            seal_run(staging)
             if target.exists():
                 target.rmdir()
             staging.replace(target)

@@ -66,7 +66,7 @@ def open_portions(run: Run, space: Path, size: int = PORTION) -> Iterator[Portio
     """Split a run into portions of about `size` bytes and yield them; they lie in a temporary
     folder in `space`, deleted at the end of the context."""
     question_files = [run.path / "examples.jsonl"]
-    conversation_files = run.record_files("conversations.jsonl")
+    conversation_files = [run.path / "conversations.jsonl"]
     with TemporaryDirectory(prefix=".portions-", dir=space) as folder:
         talks = _RangeWriter(
             Path(folder) / "talks",
@@ -74,7 +74,7 @@ def open_portions(run: Run, space: Path, size: int = PORTION) -> Iterator[Portio
         )
         fields = _spread_talks(run, talks)
         for file in ("verdicts.jsonl", "advantages.jsonl"):
-            for name, line in _named_lines(run.record_files(file), ("conversation_id",)):
+            for name, line in _named_lines([run.path / file], ("conversation_id",)):
                 talks.add_line(name, file, line)
         questions = _RangeWriter(
             Path(folder) / "questions", _range_ends(question_files, ("example_id",), size)
@@ -131,7 +131,7 @@ class _RangeWriter:
             path = folder / "examples.jsonl"
             if path.exists():
                 path.write_bytes(b"".join(dict.fromkeys(line for _, line in numbered_lines(path))))
-        return [Run(folder, home.manifest, home) for folder in self._folders]
+        return [Run(folder, home.manifest) for folder in self._folders]
 
 
 def _range_ends(files: Sequence[Path], names: tuple[str, ...], size: int) -> list[str]:

@@ -258,7 +258,7 @@ def control_conversations(run: Run) -> Iterator[Conversation]:
     """
     first: dict[str, Conversation] = {}
     for talk in run.conversations():
-        if talk.failure is None and talk.branch is None:
+        if talk.failure is None:
             first.setdefault(talk.example_id, talk)
     names = sorted(first, key=lambda name: hashlib.sha256(name.encode()).digest())
     for number, name in enumerate(names[:SAMPLE]):

@@ -99,7 +99,7 @@ def home_of(first: Run, second: Run) -> Run:
 
 def couple_runs(first: Run, second: Run) -> CoupleSet:
     """Return the couples of two runs: their conversations on the same example id with the same
-    sample number, in the first run's order, branches left out.
+    sample number, in the first run's order.
 
     Couples with a failed conversation, or with different questions under one id, are only counted,
     as are conversations without a counterpart. Raise RunError if there is no couple, UsageError if
@@ -177,7 +177,7 @@ def duels_of(
 
 
 def _by_sample(run: Run) -> dict[tuple[str, int], Conversation]:
-    return {(c.example_id, c.sample): c for c in run.conversations() if c.branch is None}
+    return {(c.example_id, c.sample): c for c in run.conversations()}
 
 
 def _question_key(example: Example) -> tuple[object, ...]:

@@ -249,11 +249,11 @@ def groups_of(run: Run, judge: Judge, pending: PendingVerdicts) -> list[Conversa
     first occur in the run.
 
     It has all conversations on the example, scored ones too, since their scores are relative;
-    failed conversations and branches are left out. They are in the order of `prompt_order`.
+    failed conversations are left out. They are in the order of `prompt_order`.
     """
     talks: dict[str, list[Conversation]] = {}
     for talk in run.conversations():
-        if talk.failure is None and talk.branch is None:
+        if talk.failure is None:
             talks.setdefault(talk.example_id, []).append(talk)
     groups = []
     for name, members in talks.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -165,18 +165,12 @@ class JudgeResult:
     previews: list[JudgePreview] = field(default_factory=list)
     problem: ConvbenchError | None = None
     """Why judging would fail after a dry run; None if it would not."""
-    forecast: Any = None
-    """Forecast of work on shards (shards.forecast.ShardForecast); None without shards."""
     comparisons: list[ComparisonSummary] = field(default_factory=list)
     """Results of comparing two policies; `summaries` then counts orders."""
     warnings: list[str] = field(default_factory=list)
     """Warnings for readers of the scores."""
     controls: dict[str, list[ControlResult]] = field(default_factory=dict)
     """Results of controls by judge, if they were tried."""
-
-
-RunScorer = Callable[[Run, Sequence[Judge], CallOptions], list[JudgeSummary]]
-"""Type of a function that scores the pending conversations of a run: here, or by shards."""
 
 
 def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[JudgeSummary]:
@@ -198,9 +192,7 @@ def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Ju
     return summaries
 
 
-def judge_with(
-    run: Run, judges: Sequence[Judge], calls: CallOptions, scorer: RunScorer = score_here
-) -> JudgeResult:
+def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:
     """Score a run's pending conversations by these judges and return the result: counts by judge,
     the panel of all the run's judges, and warnings.
 
@@ -210,7 +202,7 @@ def judge_with(
     judges = [as_run_asked(run, item) for item in judges]
     check_ready([item for item in judges if has_pending(run, item)], calls, run)
     result = JudgeResult(run, warnings=unquoted_warnings(judges))
-    result.summaries = scorer(run, judges, calls)
+    result.summaries = score_here(run, judges, calls)
     metric = headline_metric(run)
     result.panel = summarise_panel(
         _count_talks(run, result),

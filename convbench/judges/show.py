@@ -303,9 +303,7 @@ def show_conversation(
         )
     newest = {  # by judge, in the order of their first verdicts
         verdict.judge: verdict
-        for verdict in Index(VERDICTS, run.record_files("verdicts.jsonl")).all_rows(
-            row.conversation_id
-        )
+        for verdict in Index(VERDICTS, [run.path / "verdicts.jsonl"]).all_rows(row.conversation_id)
     }
     verdicts = [run.read_verdict(verdict) for verdict in newest.values()]
     return ConversationVerdicts(run, conversation, example, verdicts)

@@ -1,30 +1,28 @@
-"""Credit the policy's turns of a run, by a critic's checkpoint or by branches.
+"""Credit the policy's turns of a run, by a critic's checkpoint.
 
 By a critic: equation (3) of Zhou et al. 2025 (SWEET-RL) on every turn; torch is imported only when
-it scores. By branches: Monte-Carlo values. The credit is stored with the run.
+it scores. The credit is stored with the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from convbench.errors import TrainError, UsageError
+from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.log import LoggedConversation
 from convbench.learn.rows import replies_by_turn
-from convbench.learn.select import select, select_branches
 from convbench.learn.sweet.pairs import CRITIC, CriticRow, SweetArgs, check_base, critic_rows
-from convbench.schema import Conversation, ProtocolSpec
+from convbench.schema import Conversation
 from convbench.schema.conversation import TurnCredit
-from convbench.schema.recipe import Data
 from convbench.store.checkpoint import RECIPE
 from convbench.store.notes import append_credit
 from convbench.store.run import Run
-from convbench.views import own_turns, policy_turns
+from convbench.views import own_turns
 
 
 @dataclass(frozen=True)
@@ -142,53 +140,6 @@ def _turn_credits(
         )
 
 
-Values = dict[tuple[str, int], float]
-"""(conversation_id of the parent, turn index) to V before that turn."""
-
-
-def values_before(branches: Iterable[LoggedConversation]) -> Values:
-    """Return V before each turn by (conversation_id of the parent, turn index): the mean reward of
-    the branches that begin there.
-
-    Conversations that are no branches are ignored.
-    """
-    by_position: dict[tuple[str, int], list[float]] = {}
-    for item in branches:
-        branch = item.conversation.branch
-        if branch is not None:
-            by_position.setdefault((branch.parent, branch.turn), []).append(item.reward)
-    return {position: fmean(rewards) for position, rewards in by_position.items()}
-
-
-def branch_credit(
-    protocol: ProtocolSpec,
-    logged: Iterable[LoggedConversation],
-    values: Mapping[tuple[str, int], float],
-    source: str,
-) -> Iterator[TurnCredit]:
-    """Yield the credit of every policy turn that has both values: V after it less V before it.
-
-    `values` are as `values_before` returns them. V after a turn is V before the policy's next turn,
-    and after the last one the conversation's reward.
-    """
-    for item in logged:
-        name = item.conversation_id
-        turns = policy_turns(protocol, item.conversation)
-        values_after = [values.get((name, turn)) for turn in turns[1:]] + [item.reward]
-        for turn, value_after in zip(turns, values_after, strict=True):
-            value_before = values.get((name, turn))
-            if value_before is not None and value_after is not None:
-                yield TurnCredit(
-                    conversation_id=name,
-                    turn_index=turn,
-                    source=source,
-                    advantage=value_after - value_before,
-                )
-
-
-BRANCHES = "branches"
-
-
 @dataclass
 class CreditResult:
     """Counts and range of the credit that `convbench credit` gave."""
@@ -200,42 +151,19 @@ class CreditResult:
     spread: tuple[float, float, float]
     """Least, mean and largest advantage."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """Counts of conversations, or branches, without credit, by reason."""
+    """Counts of conversations without credit, by reason."""
 
 
-def credit_turns(
-    run: Run, source: str, judge: str | None = None, *, raw: bool = False
-) -> CreditResult:
-    """Credit the policy turns of a run by a critic's checkpoint, or by `branches`, and append the
-    credit to its `advantages.jsonl`.
+def credit_turns(run: Run, source: str, *, raw: bool = False) -> CreditResult:
+    """Credit the policy turns of a run by a critic's checkpoint, and append the credit to its
+    `advantages.jsonl`.
 
-    `judge` names the judge of branches, `raw` the plain log-ratios of a critic; UsageError is
-    raised for either where it does not apply. Raise ConvbenchError if no turn can be credited.
+    `raw` gives the plain log-ratios. Raise ConvbenchError if no turn can be credited.
     """
-    if source == BRANCHES and raw:
-        raise UsageError("--raw: applies to a critic; branches have no log-ratios")
-    if source == BRANCHES:
-        return _credit_by_branches(run, judge)
-    if judge is not None:
-        raise UsageError("--judge: applies to `branches`; a critic needs no judge")
     folder = Path(source).expanduser()
     name = f"critic{'-raw' if raw else ''}:{folder.resolve().name}"
     scored = critic_credit(critic_job(folder), run, name, raw=raw)
     return _store_credit(run, name, scored.credit, scored.left_out)
-
-
-def _credit_by_branches(run: Run, judge: str | None) -> CreditResult:
-    data = Data(judge=judge)
-    selection = select(run, data)
-    branched = select_branches(selection, data)
-    source = f"{BRANCHES}:{selection.judge}"
-    values = values_before(branched.logged)
-    turn_credits = list(branch_credit(run.manifest.protocol, selection.logged, values, source))
-    if not turn_credits:
-        raise TrainError(
-            f"{run.branches_folder}: found no turn with judged branches before and after it"
-        )
-    return _store_credit(run, source, turn_credits, {**selection.skipped, **branched.skipped})
 
 
 def _store_credit(

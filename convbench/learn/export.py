@@ -51,7 +51,7 @@ def load_training_data(
 ) -> tuple[Job, TrainingData]:
     """Return (job of a recipe on a run, its training data); `name` is a recipe's name or file.
 
-    `data` replaces values of the recipe's data selection. What a learner prepares (branches, a
+    `data` replaces values of the recipe's data selection. What a learner prepares (a
     critic's ranking) is taken from the run if the recipe was trained there. Raises SpecError (no
     such recipe, one that trains nothing), TrainError (not judged, nothing prepared, nothing left).
     """

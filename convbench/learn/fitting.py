@@ -34,7 +34,6 @@ from convbench.learn.job import Job, TrainingData, write_summary
 from convbench.learn.launch import memory_ran_out, out_of_memory
 from convbench.learn.steps import StepCount
 from convbench.learn.stored_rows import StoredData
-from convbench.learn.tracking import TrackerCallback
 from convbench.schema.recipe import Lora
 from convbench.store.jsonl import write_atomic
 
@@ -193,7 +192,7 @@ def training_arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
         "logging_nan_inf_filter": False,
         "save_strategy": "no" if fit.save == "end" else "epoch",
         "save_total_limit": fit.save_limit,
-        "report_to": "none",  # these would send every path; `tracking` logs without
+        "report_to": "none",
         "run_name": job.recipe.name,
         "disable_tqdm": True,
         "remove_unused_columns": False,
@@ -305,8 +304,6 @@ def run_training(trainer: Any, job: Job, steps: StepCount) -> None:
     trainer.add_callback(ProgressLines)
     clock = TrainingClock(job.folder / "clock.json")
     trainer.add_callback(clock)
-    if job.recipe.fit.trackers:
-        trainer.add_callback(TrackerCallback(job))
     if trainer.is_world_process_zero():
         all_steps = replace(steps, processes=trainer.args.world_size)
         print(all_steps.describe(), file=sys.stderr)

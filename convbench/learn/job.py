@@ -28,7 +28,6 @@ from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
 from convbench.models.weights_path import content_hash, resolve_reference
 from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.spread import ShardOptions
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import LaunchSpec, Recipe
 from convbench.store.checkpoint import TRAINING, Checkpoint
@@ -171,8 +170,6 @@ class TrainContext:
     would stay allocated)."""
     locks: list[int] = field(default_factory=list)
     """Descriptors of the locks taken so far, which the workers inherit."""
-    spread: ShardOptions = field(default_factory=ShardOptions)
-    """Shards for sampling and judging."""
 
 
 class Preparation(Protocol):
@@ -207,7 +204,7 @@ def recorded_for(job: Job, run: Run | None = None) -> RecordedProbs | None:
     objective does not use them."""
     loss = job.recipe.loss
     is_needed = loss.pi_0 == "recorded" and load_objective(loss).needs_pi_0
-    return RecordedProbs(*(run or job.run).folders()) if is_needed else None
+    return RecordedProbs((run or job.run).path) if is_needed else None
 
 
 @overload

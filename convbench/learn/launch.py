@@ -10,7 +10,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -78,109 +77,6 @@ def _is_held(lock: os.stat_result) -> bool:
         if (status.st_dev, status.st_ino) == (lock.st_dev, lock.st_ino):
             return True
     return not seen
-
-
-RANK, MASTER = "CONVBENCH_NODE_RANK", "CONVBENCH_MASTER"
-"""Environment variables: the number of this machine from 0, and `HOST:PORT` of the first one."""
-HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
-PORTS = (20_000, 40_000)
-"""Range from which the job's number picks a port if none is set."""
-
-
-@dataclass(frozen=True)
-class NodeGroup:
-    """One machine's rank among several, and the address of the first."""
-
-    rank: int
-    machines: int
-    host: str
-    port: int
-
-
-def read_node_group(machines: int, environ: Mapping[str, str] = os.environ) -> NodeGroup:
-    """Return this machine's rank and the first one's address, from CONVBENCH_NODE_RANK and
-    CONVBENCH_MASTER or from Slurm's variables. Raises SpecError if they are missing or wrong."""
-    rank = _read_number(environ, RANK, "SLURM_NODEID")
-    if rank is None:
-        raise SpecError(
-            f"--nodes {machines}: found no {RANK} and no SLURM_NODEID; expected to be started by a "
-            f"scheduler (--on slurm, --on ray), or {RANK}=0… and {MASTER}=HOST:PORT on each machine"
-        )
-    slurm_nodes = _read_number(environ, "SLURM_NNODES")
-    if RANK not in environ and slurm_nodes is not None and slurm_nodes != machines:
-        raise SpecError(
-            f"--nodes {machines}: found SLURM_NNODES {slurm_nodes}; expected the same number"
-        )
-    if not rank < machines:
-        raise SpecError(f"--nodes {machines}: found rank {rank}; expected 0 to {machines - 1}")
-    host, port = _first_address(environ)
-    return NodeGroup(rank, machines, host, port)
-
-
-def _read_number(environ: Mapping[str, str], *names: str) -> int | None:
-    for name in names:
-        if name in environ:
-            if not re.fullmatch(r"\d{1,6}", environ[name].strip()):
-                raise SpecError(f"{name}: found {environ[name]!r:.60}; expected a whole number")
-            return int(environ[name])
-    return None
-
-
-def _first_address(environ: Mapping[str, str]) -> tuple[str, int]:
-    """Return (host, port) of the first machine. Raises SpecError if they are missing or wrong."""
-    address = environ.get(MASTER)
-    if address:
-        host, _, port = address.rpartition(":")
-        if not HOST.fullmatch(host) or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise SpecError(f"{MASTER}: found {address!r:.80}; expected HOST:PORT")
-        return host, int(port)
-    names = environ.get("SLURM_JOB_NODELIST")
-    if not names:
-        raise SpecError(
-            f"found no {MASTER} and no SLURM_JOB_NODELIST; expected HOST:PORT of the "
-            f"first machine in {MASTER}"
-        )
-    lowest, highest = PORTS
-    job = _read_number(environ, "SLURM_JOB_ID") or 0
-    return _first_host(names), lowest + job % (highest - lowest)
-
-
-def _first_host(names: str) -> str:
-    """Return the first host of Slurm's list. Raises SpecError if it cannot be read."""
-    try:
-        done = subprocess.run(  # noqa: S603 - the scheduler's own program
-            ["scontrol", "show", "hostnames", names],  # noqa: S607 - on the user's path
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise SpecError(f"scontrol show hostnames: {error}; set {MASTER}=HOST:PORT") from None
-    host = done.stdout.split("\n")[0].strip()
-    if not HOST.fullmatch(host):
-        raise SpecError(f"scontrol show hostnames: found {host!r:.80}; expected a host's name")
-    return host
-
-
-def on_machines(launch: LaunchSpec, group: NodeGroup) -> LaunchSpec:
-    """Return the launch for one of several machines, each with the launch's processes. Raises
-    SpecError for a launch without accelerate."""
-    if launch.accelerate is None:
-        raise SpecError(
-            f"--nodes {group.machines}: launch {launch.name!r} starts one process without a "
-            "launcher; expected --launch ddp, zero2, zero3 or fsdp"
-        )
-    settings = {
-        **launch.accelerate,
-        "num_machines": group.machines,
-        "machine_rank": group.rank,
-        "num_processes": int(launch.accelerate["num_processes"]) * group.machines,
-        "main_process_ip": group.host,
-        "main_process_port": group.port,
-    }
-    return launch.model_copy(update={"accelerate": settings})
 
 
 TAIL_LINES = 200
@@ -277,10 +173,6 @@ def check_installed(launch: LaunchSpec, recipe: Recipe) -> None:
     for name in needed:
         if importlib.util.find_spec(name) is None:
             raise MissingDependency(name, needed_for="training", install=with_extra("train"))
-    for name in recipe.fit.trackers:
-        if importlib.util.find_spec(name) is None:
-            how = f"pip install {name}"
-            raise MissingDependency(name, needed_for=f"--track {name}", install=how)
     quantized = recipe.lora is not None and recipe.lora.quantize == "4bit"
     if quantized and importlib.util.find_spec("bitsandbytes") is None:
         raise MissingDependency("bitsandbytes", needed_for="QLoRA", install=with_extra("qlora"))

@@ -80,7 +80,7 @@ class LogFiles:
 
     def __init__(self, run: Run, large: int = LARGE) -> None:
         self._run = run
-        self._large = sum(map(size_of, run.record_files("conversations.jsonl"))) > large
+        self._large = sum(map(size_of, [run.path / "conversations.jsonl"])) > large
         self._files: dict[Path, LogFile] = {}
 
     def with_rewards(
@@ -105,7 +105,7 @@ class LogFiles:
 
 
 def sort_conversations(items: Iterable[LoggedConversation]) -> Sequence[LoggedConversation]:
-    """Return conversations ordered by question and sample, branches of the same by their keys.
+    """Return conversations ordered by question and sample, of the same by their keys.
 
     The order in which they ended depends on the machine, and a training's batches depend on the
     order of its rows."""

@@ -211,36 +211,6 @@ def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0
     return _make_pairs(selection, couples, reply_positions, _history_messages, skipped, ties)
 
 
-def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0.0) -> Pairs:
-    """Return StepDPO's pairs as in Chen et al. (2025), each of a judged branch and its parent.
-
-    Both share the history before the turn at which the branch begins; the higher trajectory reward
-    wins. If that turn called tools, the pair is made of the first replies that differ. Rewards that
-    differ by at most `min_gap` give no pair. Raise TrainError if no pair is left.
-    """
-    parents = {item.conversation_id: item for item in selection.logged}
-    skipped = Counter(branches.skipped)
-    couples: list[ConversationPair] = []
-    for branch in branches.logged:
-        branch_point = branch.conversation.branch
-        parent = parents.get(branch_point.parent) if branch_point else None
-        if branch_point is None or parent is None:
-            skipped["branches of no train conversation"] += 1
-        elif abs(branch.reward - parent.reward) <= min_gap:
-            skipped["branches without a difference in reward"] += 1
-        else:
-            couples.append((parent, branch) if parent.reward > branch.reward else (branch, parent))
-
-    def reply_positions(
-        protocol: ProtocolSpec, winner: LoggedConversation, loser: LoggedConversation
-    ) -> Iterator[ReplyPosition]:
-        branch_point = winner.conversation.branch or loser.conversation.branch
-        assert branch_point is not None
-        return _first_difference(winner, branch_point.turn, loser, branch_point.turn, skipped)
-
-    return _make_pairs(selection, couples, reply_positions, _history_messages, skipped)
-
-
 def opening_messages(manifest: RunManifest, item: LoggedConversation) -> list[Message]:
     """Return the messages before the policy's first turn in the logged conversation."""
     protocol = manifest.protocol

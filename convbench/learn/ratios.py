@@ -178,7 +178,7 @@ def _log_probs(
     job = Job(recipe, run.path)
     weighted = Weighted(Selection(run, "", tuple(items)), tuple((item, 1.0) for item in items))
     recorded: Any = (
-        _SampledProbs(RecordedProbs(*run.folders()), temperature) if pi_0 == "recorded" else None
+        _SampledProbs(RecordedProbs(run.path), temperature) if pi_0 == "recorded" else None
     )
     try:
         rows = training_rows(weighted, job.chat, None, "conversation", recorded).rows

@@ -257,54 +257,20 @@ def policy_of(run: Run) -> str:
     return f"{kind}{colon}{Path(path).name}" if Path(path).is_absolute() else model
 
 
-def select_branches(selection: Selection, data: Data) -> Selection:
-    """Return the judged branches of a run's conversations, with the reward of the same judge.
-
-    Raises TrainError if there are none, or if another version of the judge scored them.
-    """
-    parent = selection.run
-    if not (parent.branches_folder / "run.json").exists():
-        raise TrainError(
-            f"{parent.branches_folder}: found no branches; `convbench train` samples and judges "
-            "them for "
-            "pairing.source: resampled"
-        )
-    run = Run.open(parent.branches_folder)
-    rewards, parent_rewards = (
-        JudgeRewards(source, selection.judge, data) for source in (run, parent)
-    )
-    check_one_version(run, selection.judge, rewards.versions | parent_rewards.versions)
-    skipped: Counter[str] = Counter()
-    flagged, files = FlaggedSummary(data.flagged), LogFiles(run)
-    logged: list[LoggedConversation] = []
-    for row, question in run.joined_rows():
-        judged = _rewards_or_reason(run, row, question.split, rewards, branch=True)
-        judged = _unless_flagged(run, row, judged, flagged)
-        if isinstance(judged, str):
-            skipped[f"branches: {judged}"] += 1
-        else:
-            logged.append(files.with_rewards(row, *judged))
-    if not logged:
-        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
-        raise TrainError(f"{run.path}: no judged branch is left to pair ({why or 'no branch'})")
-    return Selection(run, selection.judge, sort_conversations(logged), dict(skipped), flagged)
-
-
 def _rewards_or_reason(
     run: Run,
     row: ConversationRow,
     own_split: str,
     rewards: JudgeRewards,
     *,
-    branch: bool = False,
     split: str = "train",
 ) -> str | Rewards:
     """Return the rewards of a conversation, or as text the reason why it does not train."""
     specs = run.manifest.fingerprints.get("specs")
     if split not in ("all", own_split):
         return f"not in split {split}"
-    if row.is_branch != branch or (specs and row.specs and row.specs != specs):
-        return "of another policy or a branch"
+    if specs and row.specs and row.specs != specs:
+        return "of another policy"
     if not row.ended:
         return "failed"
     return rewards.rewards_of(row)

@@ -14,11 +14,8 @@ from convbench import catalog
 from convbench.catalog.read import read_yaml
 from convbench.errors import SpecError, TrainError
 from convbench.learn import launch as launching
-from convbench.learn.checkpoint_seal import seal_checkpoint
 from convbench.learn.job import Job, Preparation, TrainContext, TrainingData, load_rows
-from convbench.learn.launch import NodeGroup, on_machines, read_node_group
 from convbench.learn.losses import describe_loss, load_objective
-from convbench.learn.multinode import launch_text, train_on_machines
 from convbench.learn.pairs import Pairs
 from convbench.learn.place_recipe import (
     measure_rows,
@@ -100,11 +97,6 @@ def train_recipe(options: TrainOptions) -> TrainResult:
     launch, notes = choose_launch(
         options, recipe, launch_sets, launching.count_accelerators(options.calls)
     )
-    if options.nodes is not None:
-        others = NodeGroup(0, options.nodes, "the first machine", 0)
-        launch = on_machines(
-            launch, others if options.nodes_target else read_node_group(options.nodes)
-        )
     placement, stated_batch = _place_on_runs(options, runs, recipe, launch), recipe.fit.batch
     if placement is not None:
         recipe, launch, notes = adopt_placement(placement, options, notes)
@@ -120,16 +112,7 @@ def train_recipe(options: TrainOptions) -> TrainResult:
             "evaluate on"
         )
     job = Job(recipe, free_folder(options, run, recipe))
-    context = TrainContext(
-        options.calls, options.specs, launch, options.in_process, spread=options.spread
-    )
-    is_spread = options.spread.shards is not None or options.spread.on is not None
-    if options.nodes is None and is_spread and not needs_one_run(recipe):
-        raise SpecError(
-            f"--shards, --on: recipe {recipe.name} does no sampling that shards could share; "
-            "expected a recipe with branches, candidates or rounds, or --nodes N for several "
-            "machines"
-        )
+    context = TrainContext(options.calls, options.specs, launch, options.in_process)
     if options.dry_run:
         preparation = _find_preparation(module, job, context)
         if preparation is not None and not preparation.is_ready():
@@ -138,16 +121,6 @@ def train_recipe(options: TrainOptions) -> TrainResult:
             data = trainer_data(module, job)
             result.preview = list(describe_training(job, data, module, launch.process_count))
         result.preview += placement_lines(placement, recipe)
-        if options.nodes_target is not None:
-            result.preview += ["", *launch_text(options, runs, job.folder).splitlines()]
-        return result
-    if options.nodes_target is not None:
-        result.notes += train_on_machines(options, runs, job.folder)
-        if not Checkpoint(job.folder).is_finished:
-            raise TrainError(
-                f"{job.folder}: the training left no checkpoint; {'; '.join(result.notes[-1:])}"
-            )
-        result.path = job.folder
         return result
     with ExitStack() as held:
         for log_run in runs:
@@ -211,7 +184,7 @@ def _prepare_and_fit(
     ):
         raise TrainError(
             f"recipe {job.recipe.name!r} samples or trains something first, which one machine "
-            "does: train it on one, or until it has, then with --nodes"
+            "does: train it on one first"
         )
     data: TrainingData | None = None if preparation else trainer_data(module, job)
     with lock_checkpoint(job, context.launch) as lock:
@@ -221,7 +194,6 @@ def _prepare_and_fit(
         selection = data.selection
         result.notes += [*selection.unfit_reasons(), *selection.flagged.describe(), *ties_of(data)]
         run_trainer(job, context, data)
-        seal_checkpoint(job.folder)
         result.result_lines = list(preparation.result_lines()) if preparation else []
 
 
@@ -264,12 +236,10 @@ def check_trainable(options: TrainOptions, policy: ModelConfig | None = None) ->
 def needs_one_run(recipe: Recipe) -> bool:
     """Return True if a recipe learns from a single run only.
 
-    Its trainer says so, or it has a `prepare` step and the pairs are not those of the log. The
-    trainer script is run for this. Raise SpecError if there is none.
+    Its trainer says so, which is run for this. Raise SpecError if there is none.
     """
     module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
-    samples = hasattr(module, "prepare") and recipe.pairing.source != "logged"
-    return samples or bool(getattr(module, "ONE_RUN", False))
+    return bool(getattr(module, "ONE_RUN", False))
 
 
 def train_once(options: TrainOptions, folder: Path) -> Path:
@@ -361,7 +331,7 @@ def choose_launch(
     processes_here = launch.process_count
     if launch.accelerate:
         processes_here //= int(launch.accelerate.get("num_machines") or 1)
-    is_explicit = options.launch is not None or options.nodes is not None
+    is_explicit = options.launch is not None
     fits = f"--launch {name} --set launch.num_processes={gpus}"
     if is_explicit and 0 < gpus < processes_here and not options.dry_run:
         raise TrainError(
@@ -396,11 +366,7 @@ def place_options(
 ) -> TrainingPlacement | None:
     """Return where the training of these options is placed on a machine (None: this one), with what
     the user set left as it is; None where the model's shape or the machine is unknown."""
-    if options.nodes_target is not None:
-        return None
     pinned = pinned_settings(options.launch, *split_sets(options.specs.sets))
-    if options.nodes is not None:
-        pinned = replace(pinned, launch=True)
     machine = machine or this_machine(launching.trainer_devices(options.calls))
     folders = options.specs.folders
     return place_recipe(recipe, launch, machine, pinned=pinned, specs=folders, lengths=lengths)

@@ -16,7 +16,6 @@ from convbench.options.shared import (
     SpecOptions,
     Tags,
 )
-from convbench.options.spread import Shard, ShardOptions
 
 
 def _parse_count(text: str) -> int | Literal["all"]:
@@ -50,6 +49,7 @@ class BuildOptions(ModelCallMixin):
         "reasoning_effort",
         "seed",
         "split",
+        "shard",
         "regime",
         "run",
         "tags",
@@ -107,8 +107,14 @@ class BuildOptions(ModelCallMixin):
         ),
     ] = False
     dry_run: DryRun = False
-    spread: ShardOptions = field(default_factory=ShardOptions)
-    shard: Shard = None
+    shard: Annotated[
+        str | None,
+        Opt(
+            "Only part I, from 0, of N parts of the questions, by group, in a run of its own; "
+            "`convbench merge` joins the runs.",
+            metavar="I/N",
+        ),
+    ] = None
     tested: bool = False
     """Raise an error before anything is built if the set has no question to evaluate on."""
     calls: CallOptions = field(default_factory=CallOptions)

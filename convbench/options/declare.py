@@ -135,28 +135,3 @@ def from_flat(options: type[T], values: Mapping[str, Any]) -> T:
     for group, group_values in inside.items():
         own[group] = hints[group](**group_values)
     return options(**own)
-
-
-def as_words(options: Any) -> list[str]:
-    """Return the words of the command line for an options object: arguments, then `--flag=value`.
-
-    The command's own name is not included. Values that are None, empty or the default are left out;
-    a tuple gives a word for each value, True a bare `--flag`.
-    """
-    arguments: list[str] = []
-    flags: list[str] = []
-    for option in flat_options(type(options)):
-        holder = options if option.group is None else getattr(options, option.group)
-        value = getattr(holder, option.name)
-        if value is None or value == option.default or value == ():
-            continue
-        for each in value if isinstance(value, tuple) else (value,):
-            if option.opt.argument:
-                arguments.append(str(each))
-            else:
-                flags += (
-                    [f"--{option_word(option)}"]
-                    if each is True
-                    else [f"--{option_word(option)}={each}"]
-                )
-    return arguments + flags

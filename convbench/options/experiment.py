@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import CallOptions, DryRun, ModelCallMixin, SpecOptions, Track
+from convbench.options.shared import CallOptions, DryRun, ModelCallMixin, SpecOptions
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,6 @@ class ExperimentOptions(ModelCallMixin):
         str | None,
         Opt("Start at this cell or step.", "--from", "CELL"),
     ] = None
-    track: Track = None
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 
 from convbench.options.declare import WHERE, Opt
 from convbench.options.shared import CallOptions, DryRun, ModelCallMixin, SpecOptions
-from convbench.options.spread import Shard, ShardOptions
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,5 @@ class JudgeOptions(ModelCallMixin):
         ),
     ] = False
     dry_run: DryRun = False
-    spread: ShardOptions = field(default_factory=ShardOptions)
-    shard: Shard = None
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

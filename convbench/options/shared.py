@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from convbench.net.body import check_address
 from convbench.options.declare import DAY_S, MODELS, SPECS, WHERE, Opt
-from convbench.util.words import Effort, Mode, Regime, SplitChoice, Tracker
+from convbench.util.words import Effort, Mode, Regime, SplitChoice
 
 if TYPE_CHECKING:
     from convbench.schema.run import Devices
@@ -78,10 +78,6 @@ Tags = Annotated[
     Opt("Tag of the run, to find it by; repeat it for several.", "--tag", "TAG", WHERE),
 ]
 RunNote = Annotated[str | None, Opt("A line about the run.", metavar="TEXT", panel=WHERE)]
-Track = Annotated[
-    Tracker | None,
-    Opt("Experiment tracker to send the training log's numbers to; no paths, no keys."),
-]
 DryRun = Annotated[
     bool,
     Opt("Show what would be sent and what it would cost; send and write nothing."),
@@ -92,8 +88,6 @@ MOST_CALLS = 10_000
 """Largest number of calls in flight."""
 MOST_DOLLARS, MOST_TOKENS = 1_000_000, 10**15
 """Largest budgets; more is a typing error that would amount to no limit."""
-MOST_RATE = 1_000_000
-"""Largest number of calls a second."""
 MOST_EACH = 100_000
 """Largest number of samples of a question, and of turns: as many as a run may have."""
 SEEDS = (-(2**63), 2**63 - 1)
@@ -348,11 +342,6 @@ class CallOptions:
     ledger: Any = field(default=None, compare=False, repr=False)
     """Spending of the command over all its runs (engine.Budget); None: one for each run and
     stage."""
-    pace: Any = field(default=None, compare=False, repr=False)
-    """Limit of calls a second (engine.limiter.Pace); None: as many as the provider accepts."""
-    model_pool: Any = field(default=None, compare=False, repr=False)
-    """Models that stay open between runs (rollout.calls.ModelPool); None: each run opens its
-    own."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid `fail_on`, FatalModelError for an invalid address."""

@@ -14,16 +14,14 @@ from convbench.options.shared import (
     ModelCallMixin,
     MultiRunMixin,
     SpecOptions,
-    Track,
 )
-from convbench.options.spread import ShardOptions
 
 
 @dataclass(frozen=True)
 class TrainOptions(MultiRunMixin):
     """Train a policy on the judged conversations of a run.
 
-    Models are asked only where a learner samples: --rounds, sweet, step-dpo's new branches.
+    Models are asked only where a learner samples: --rounds, sweet.
     """
 
     EXAMPLES: ClassVar = (
@@ -31,12 +29,8 @@ class TrainOptions(MultiRunMixin):
         "convbench train refit --judge gpt-4o --launch zero2",
         "convbench train swift --set fit.learning_rate=1e-5 --set lora.r=16",
         "convbench train swift --dry-run",
-        "convbench train step-dpo --set pairing.source=resampled --budget 5",
-        "convbench train seal --shards 16 --on local:4",
         "convbench train swift --rounds 2",
         "convbench train swift --run runs/arc --run runs/sciq --set data.mix=[1,0.5]",
-        "convbench train swift --track tensorboard",
-        "convbench train swift --launch zero3 --nodes 2 --on slurm --dry-run",
     )
 
     recipe: Annotated[
@@ -78,16 +72,6 @@ class TrainOptions(MultiRunMixin):
         str | None,
         Opt("How training is started: none, ddp, zero0, zero2, zero3, fsdp.", names="launch"),
     ] = None
-    nodes: Annotated[
-        int | None,
-        Opt(
-            "Train on this many machines together, each with the launch's processes; type this "
-            "command on every one, or have --on slurm, ray or ray:ADDRESS start it there.",
-            metavar="N",
-            least=1,
-            most=4096,
-        ),
-    ] = None
     rounds: Annotated[
         int | None,
         Opt(
@@ -98,21 +82,12 @@ class TrainOptions(MultiRunMixin):
             most=MOST_EACH,
         ),
     ] = None
-    track: Track = None
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
-    """Options of model calls, for learners that sample (branches, candidates)."""
-    spread: ShardOptions = field(default_factory=ShardOptions)
-    """Workers for what a learner samples and adapts; with `nodes`, where machines are started."""
+    """Options of model calls, for learners that sample (candidates)."""
     specs: SpecOptions = SpecOptions()
     in_process: bool = False
     """Train in this process if one is enough, which saves loading torch again."""
-
-    @property
-    def nodes_target(self) -> str | None:
-        """Return the value of `--on` if `--nodes` is given, else None: machines are then not
-        started from here."""
-        return self.spread.on if self.nodes is not None else None
 
 
 @dataclass(frozen=True)
@@ -130,8 +105,6 @@ class RoundsOptions(ModelCallMixin):
     """Whether every round's policy is evaluated on the test split."""
     in_process: bool = False
     calls: CallOptions = field(default_factory=CallOptions)
-    spread: ShardOptions = field(default_factory=ShardOptions)
-    """Workers for the conversations and verdicts of each round."""
     specs: SpecOptions = SpecOptions()
     label: str = ""
     """Tells two learners of one recipe apart: part of the names of its folders."""

@@ -102,13 +102,11 @@ def at_temperature(rows: Iterable[Observation], temperature: float | None) -> It
     return (row for row in rows if row.temperature == temperature)
 
 
-def observe_run(
-    run: Run, split: str, *, branches: bool = False
-) -> Iterator[tuple[QuestionSplit, GradeRow, Observation]]:
+def observe_run(run: Run, split: str) -> Iterator[tuple[QuestionSplit, GradeRow, Observation]]:
     """Yield (question, grade, observation) for each conversation of a split, or of `all`, failed
     ones included.
 
-    Branches come only if `branches` is set. Verdicts are by judge, the last one of a judge; those
+    Verdicts are by judge, the last one of a judge; those
     on the simulated human are in `reviews`. Raise RunError for a damaged record.
     """
     graded_conversations = graded_rows(run, split)
@@ -123,8 +121,6 @@ def observe_run(
             if verdict.conversation_id in into:
                 into[verdict.conversation_id][verdict.judge] = _score_of(verdict)
         for row, question, graded in some:
-            if row.is_branch and not branches:
-                continue
             yield (
                 question,
                 graded,

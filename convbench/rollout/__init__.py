@@ -1,4 +1,4 @@
-"""Conversations: the cast, the manifest, playing a protocol, resuming, branches.
+"""Conversations: the cast, the manifest, playing a protocol, resuming.
 
 May use engine, store, models and what lies below them.
 """

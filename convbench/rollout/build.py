@@ -40,7 +40,7 @@ from convbench.rollout.manifest import (
     refuse_unsent_temperatures,
     resume_manifest,
 )
-from convbench.rollout.plan import Rollout, missing_branches, plan_samples
+from convbench.rollout.plan import Rollout, plan_samples
 from convbench.rollout.play import failed_conversation, play_conversation
 from convbench.rollout.preview import Preview, preview_build
 from convbench.rollout.recorded_calls import count_recorded
@@ -51,8 +51,8 @@ from convbench.schema.task import Split
 from convbench.stats.means import count_duplicate_groups
 from convbench.store import Run, refuse_latest, set_latest
 from convbench.store.keys import NameSet
+from convbench.store.merge import SHARD, parse_shard, shard_of
 from convbench.store.notes import write_label
-from convbench.store.shards import is_sharded
 from convbench.tasks.draw import count_splits, refuse_untested, single_group_warning
 from convbench.tasks.load import LoadResult, load_examples
 from convbench.views import turn_texts
@@ -95,11 +95,8 @@ def missing_jobs(run: Run) -> Iterable[Rollout]:
     """Return an iterator of the conversations that a run lacks, as jobs; failed ones are lacking
     too.
 
-    For a run of kind `branch` these are its requested branches, else the samples of each question
-    of its split. Raise RunError if the file of requested branches holds an invalid record.
+    They are samples of each question of its split.
     """
-    if run.manifest.kind == "branch":
-        return missing_branches(run)
     return plan_samples(run.manifest, run.examples.values(), run.attempts())
 
 
@@ -205,12 +202,12 @@ def identical_samples(run: Run) -> int:
     """Return the number of questions with two or more samples whose turns all have the same
     contents.
 
-    Turns of every speaker are compared. Failed conversations and branches are left out.
+    Turns of every speaker are compared. Failed conversations are left out.
     """
     return count_duplicate_groups(
         (conversation.example_id, str([turn.content for turn in conversation.turns]))
         for conversation in run.conversations()
-        if conversation.failure is None and conversation.branch is None
+        if conversation.failure is None
     )
 
 
@@ -221,10 +218,8 @@ def build_missing(
 
     `label` is shown with the progress; `planned` returns the missing conversations. An interrupt,
     or an error that stops the run, is in the summary's `jobs` and is not raised. Raise RunError for
-    a run in shards or one that is locked, and the errors of opening its models.
+    a run that is locked, and the errors of opening its models.
     """
-    if is_sharded(run.path):
-        raise RunError(f"{run.path}: the run is split into shards; resume it with convbench build")
     with run.lock():
         return run_in_loop(lambda: build_missing_in_loop(run, options, label, planned))
 
@@ -233,7 +228,7 @@ async def build_missing_in_loop(
     run: Run, options: CallOptions, label: str = "build", planned: JobPlanner = missing_jobs
 ) -> BuildSummary:
     """Do what `build_missing` does, in a running event loop and without taking the lock, which the
-    caller holds; the run is not checked for shards."""
+    caller holds."""
     async with open_cast(run, options, to_stderr) as cast:
         many = max_calls(options, cast.values())
         async with open_caller(run, options, label, many, cast.values()) as caller:
@@ -241,8 +236,8 @@ async def build_missing_in_loop(
             return await build_run(run, cast, caller, concurrency=jobs, planned=planned)
 
 
-LEFTOVERS = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?|seals\.jsonl")
-"""Files of questions and their seal, which are written before the manifest."""
+LEFTOVERS = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?")
+"""Files of questions, which are written before the manifest."""
 
 ExampleLoader = Callable[[TaskSpec, int], LoadResult]
 """Function from a task and a seed to the task's questions."""
@@ -263,27 +258,17 @@ class BuildResult:
     splits: dict[Split, int] = field(default_factory=dict)
     """Number of questions of each split, built or not."""
     warnings: list[str] = field(default_factory=list)
-    foreseen: Any = None
-    """What work on shards would take (shards.forecast.ShardForecast), or None if it was not asked
-    for."""
     told_probs: tuple[int, int] | None = None
     """(policy replies with recorded log-probabilities, all its replies), or None if the run does
     not record them."""
 
 
-RunBuilder = Callable[[Run, CallOptions], BuildSummary]
-"""Function that generates a run's missing conversations: in this process, or by shards."""
-
-
-def build_or_resume(
-    options: BuildOptions,
-    load: ExampleLoader = load_examples,
-    run_builder: RunBuilder = build_missing,
-) -> BuildResult:
+def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) -> BuildResult:
     """Create a run and play its conversations, or resume an existing run, and return what was done.
 
     A dry run writes nothing, calls no model and sets `preview` and `problem` in place of `built`.
-    `load` reads the questions, `run_builder` plays the conversations. Raise a subclass of
+    `load` reads the questions. With `options.shard` a new run has only the questions of that
+    shard. Raise a subclass of
     ConvbenchError if the options, questions or models are wrong, or RunError if the folder is not a
     run; nothing is written before the questions are loaded and the first prompts are rendered.
     """
@@ -294,6 +279,11 @@ def build_or_resume(
         examples: Iterable[Example] = loaded.examples
     else:
         manifest, loaded = resume_manifest(existing, options), None
+        if options.shard not in (None, manifest.extra.get(SHARD)):
+            raise RunError(
+                f"--shard {options.shard}: {existing.path} has part "
+                f"{manifest.extra.get(SHARD, 'all')}; expected the same, or a new --run"
+            )
         examples = existing.examples.values()
     result = BuildResult(options.run, manifest, existing is not None, loaded)
     result.splits = count_splits(e.split for e in examples)
@@ -323,7 +313,7 @@ def build_or_resume(
     if options.tags or options.note is not None:
         write_label(run, options.tags, note=options.note)
     result.path = run.path
-    result.built = run_builder(run, calls)
+    result.built = build_missing(run, calls)
     if manifest.kind == "build":
         set_latest(run)
     result.told_probs = count_recorded(run)
@@ -420,6 +410,10 @@ def new_run_manifest(
     manifest = make_manifest(task, with_server_tools(protocol), options.shape, cast)
     refuse_unsent_temperatures(manifest)
     loaded = load(task, manifest.seed)
+    extra: dict[str, Any] = {"rows": loaded.rows, "rejected": loaded.rejected}
+    if options.shard is not None:
+        loaded = _part_of(loaded, options.shard)
+        extra[SHARD] = options.shard
     if not any(manifest.split in ("all", e.split) for e in loaded.examples):
         raise SpecError(
             f"--split {manifest.split}: no question of task {task.name} is in this split"
@@ -428,9 +422,21 @@ def new_run_manifest(
     return manifest.model_copy(
         update={
             "source_revision": loaded.revision,
-            "extra": {"rows": loaded.rows, "rejected": loaded.rejected},
+            "extra": extra,
         }
     ), loaded
+
+
+def _part_of(loaded: LoadResult, shard: str) -> LoadResult:
+    """Return the questions whose group belongs to this part. Raise SpecError if there are none."""
+    index, count = parse_shard(shard)
+    part = [each for each in loaded.examples if shard_of(each.group_id, count) == index]
+    if not part:
+        raise SpecError(
+            f"--shard {shard}: none of the {len(loaded.examples)} questions is in this part; "
+            "expected fewer parts"
+        )
+    return replace(loaded, examples=part)
 
 
 def _policy_model(options: BuildOptions) -> str:

@@ -5,11 +5,9 @@ run's models, and the user's consent.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 from convbench.engine import (
     Budget,
@@ -43,7 +41,6 @@ from convbench.options.shared import CallOptions, parse_devices
 from convbench.schema import ModelConfig, RunManifest, canonical_json
 from convbench.schema.run import Role
 from convbench.store import Run
-from convbench.store.shards import is_superseded
 from convbench.util.redact import strip_address
 
 JOURNAL_FILE = "calls.jsonl"
@@ -77,17 +74,15 @@ def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
 def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
     """Return a copy of the options with one ledger for all runs in a folder.
 
-    If there is a limit, the earlier spend of every `calls.jsonl` below the folder is added, except
-    that of a shard's attempts with a later attempt. Raise UsageError for a limit that is not a
-    number.
+    If there is a limit, the earlier spend of every `calls.jsonl` below the folder is added.
+    Raise UsageError for a limit that is not a number.
     """
     options = options.with_ledger()
     assert options.ledger is not None
     options.ledger.set_limits(options.budget, options.budget_tokens)
     if options.ledger.has_limit:
         for file in sorted(folder.rglob(JOURNAL_FILE)):
-            if not is_superseded(file.parent):
-                count_journal(options.ledger, Journal(file))
+            count_journal(options.ledger, Journal(file))
     return options
 
 
@@ -175,7 +170,6 @@ async def open_caller(
             RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
             status,
         )
-        caller.pace = options.pace
         if options.cache is not None:
             caller.cache = ReplyCache(options.cache)
             stack.callback(caller.cache.close)
@@ -360,7 +354,7 @@ def open_for(
     `short` is the short name by which it was requested, whose settings (headroom, refused
     parameters, price) apply. `member` is its recorded configuration. `role` determines its devices,
     or without one `placement` says them.
-    With `options.model_pool` the model is the pool's and stays open. Raise RunError if the user did
+    Raise RunError if the user did
     not agree to its being called, and FatalModelError for an unknown one.
     """
     base = typed_address(api_base, options)
@@ -368,8 +362,7 @@ def open_for(
     if member is not None:
         _refuse_body(run, member, base, options)
     placed_at = placement if role is None else place_alone(ref, base, options, role)
-    opener = partial(
-        open_model,
+    return open_model(
         ref,
         api_base=base,
         vllm_python=options.vllm_python,
@@ -381,47 +374,6 @@ def open_for(
         member=member,
         placement=placed_at,
     )
-    pool: ModelPool | None = options.model_pool
-    if pool is None:
-        return opener()
-    how = member.model_dump_json() if member else ""
-    return pool.open(f"{ref} {base} {short} {how} {placed_at}", opener)
-
-
-class ModelPool:
-    """Models that one process keeps open across its shards, in one event loop, so that a server is
-    started once."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, _Borrowed] = {}
-
-    def open(self, key: str, opener: Callable[[], Model]) -> Model:
-        """Return the model with this key, opened by `opener` at first use.
-
-        The caller's `aclose` does nothing; the pool closes it.
-        """
-        if key not in self._open:
-            self._open[key] = _Borrowed(opener())
-        return cast(Model, self._open[key])
-
-    async def aclose(self) -> None:
-        """Close all models."""
-        for borrowed in self._open.values():
-            await borrowed.model.aclose()
-        self._open.clear()
-
-
-class _Borrowed:
-    """Proxy of a pooled model. Closing it does nothing; the pool closes the model."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
-
-    async def aclose(self) -> None:
-        """Do nothing."""
 
 
 def _refuse_body(run: Run, member: ModelConfig, api_base: str | None, options: CallOptions) -> None:

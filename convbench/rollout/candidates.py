@@ -1,19 +1,10 @@
-"""Candidates for single replies: more replies of a policy to exactly the messages that it saw.
-
-A folder of them is a run whose `candidates.json` says which are to be sampled, so that any process
-can sample them from it alone:
-
-    RUN/candidates.json    the model and its temperature
-    RUN/asked.jsonl        the replies, a record a candidate
-    RUN/parents.jsonl      the conversations they stand in
-    RUN/candidates.jsonl   what was said
-"""
+"""Candidates for single replies: more replies of a policy to exactly the messages that it saw."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,27 +16,16 @@ from convbench.engine.jobs import Summary
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import max_calls, open_caller, open_for
-from convbench.rollout.plan import PARENTS_FILE, call_key, parent_conversations, sample_candidate
+from convbench.rollout.calls import open_for
+from convbench.rollout.plan import call_key, sample_candidate
 from convbench.schema import Completion, Conversation, text_of
 from convbench.schema.base import ConversationId, FrozenModel
 from convbench.store import Run
-from convbench.store.jsonl import numbered_lines, read_records, write_atomic
-from convbench.store.shape import parse_record, read_model
+from convbench.store.jsonl import read_records
 from convbench.views import original_text
 
-REQUEST_FILE, POSITIONS_FILE, CANDIDATES_FILE = "candidates.json", "asked.jsonl", "candidates.jsonl"
 CUT_REASONS = ("length", "filter")
 """Finish reasons of a reply that was cut."""
-
-
-class CandidateRequest(FrozenModel):
-    """Which model's candidates are to be sampled, and how."""
-
-    model: str = Field(max_length=4000)
-    """Reference of the model."""
-    temperature: float = Field(ge=0, le=100)
-    """The sampling temperature."""
 
 
 class CandidatePosition(FrozenModel):
@@ -74,80 +54,12 @@ class SampleSummary:
 CandidateJob = tuple[Conversation, CandidatePosition]
 
 
-def request_candidates(run: Run, asking: CandidateRequest, jobs: Iterable[CandidateJob]) -> None:
-    """Write which candidates are to be sampled, replacing an older list.
-
-    The files are `candidates.json`, `asked.jsonl` and `parents.jsonl` of the run. Candidates that
-    were sampled already stay in `candidates.jsonl`.
-    """
-    talks: dict[str, bytes] = {}
-    positions = []
-    for talk, reply in jobs:
-        if talk.conversation_id not in talks:
-            talks[talk.conversation_id] = talk.model_dump_json().encode() + b"\n"
-        positions.append(reply.model_dump_json().encode() + b"\n")
-    write_atomic(run.path / PARENTS_FILE, b"".join(talks.values()))
-    write_atomic(run.path / POSITIONS_FILE, b"".join(positions))
-    write_atomic(run.path / REQUEST_FILE, asking.model_dump_json().encode() + b"\n")
-
-
-def missing_candidates(run: Run) -> Iterator[CandidateJob]:
-    """Yield (conversation, position) of each requested candidate that is not in `candidates.jsonl`,
-    in the order of `asked.jsonl`.
-
-    For a shard, the request is that of its run, and only its own questions count. Yield nothing if
-    none were requested. Raise RunError for an invalid record.
-    """
-    home = (run.home or run).path
-    if not (home / REQUEST_FILE).exists():
-        return
-    talks = {talk.conversation_id: talk for talk in parent_conversations(run)}
-    present = {
-        position_key(row)
-        for file in run.record_files(CANDIDATES_FILE)
-        for row in candidate_rows(file)
-    }
-    for number, line in numbered_lines(home / POSITIONS_FILE):
-        reply = parse_record(f"{home / POSITIONS_FILE}:{number}", line, CandidatePosition)
-        own = talks.get(reply.conversation_id)
-        if own is not None and position_key(reply.model_dump()) not in present:
-            yield own, reply
-
-
-def position_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return (conversation id, turn, tool rounds, candidate) of a record; `rounds` is 0 if it is
-    missing."""
-    return row["conversation_id"], row["turn"], row.get("rounds", 0), row["candidate"]
-
-
 def candidate_rows(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of candidates, nothing if the file does not exist.
 
     Raise RunError for a line without the texts `conversation_id` and `text`.
     """
     return iter(read_records(file, "conversation_id", "text")) if file.exists() else iter(())
-
-
-async def sample_missing(run: Run, calls: CallOptions) -> SampleSummary:
-    """Sample the requested candidates that a folder lacks, append them to its `candidates.jsonl`,
-    and return how it ended.
-
-    If none is missing, no model is opened and the summary is empty. What stopped the run is in the
-    summary's `jobs` and is not raised.
-    """
-    jobs = list(missing_candidates(run))
-    if not jobs:
-        return SampleSummary()
-    asking = read_model((run.home or run).path / REQUEST_FILE, CandidateRequest)
-    model = open_candidate_model(run, asking.model, calls)
-    try:
-        many = max_calls(calls, [model])
-        async with open_caller(run, calls, "candidates", many, [model]) as caller:
-            return await sample_candidates(
-                run, model, jobs, run.path / CANDIDATES_FILE, caller, many, asking.temperature
-            )
-    finally:
-        await model.aclose()
 
 
 def open_candidate_model(run: Run, reference: str, calls: CallOptions) -> Model:

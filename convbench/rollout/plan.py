@@ -1,5 +1,5 @@
-"""Which conversations a run consists of: deterministic keys, ids and seeds; branches that leave a
-logged conversation at a turn, and which branches a run is to have.
+"""Which conversations a run consists of: deterministic keys, ids and seeds; and one more reply of
+the policy at a turn of a logged one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from pydantic import Field
-
 from convbench.models.model import Model
 from convbench.rollout.tool_turn import ModelCaller, sampling_with_tools
 from convbench.schema import (
-    Branch,
     Completion,
     Conversation,
     Example,
@@ -22,13 +19,8 @@ from convbench.schema import (
     ProtocolSpec,
     RunManifest,
     Sent,
-    Turn,
 )
-from convbench.schema.base import FrozenModel
-from convbench.store import Run
-from convbench.store.jsonl import numbered_lines, write_atomic
-from convbench.store.shape import parse_record, read_model
-from convbench.views import messages_before, policy_turns, tool_messages
+from convbench.views import messages_before, tool_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +34,6 @@ class Rollout:
     temperature: float
     seed: int
     attempt: int = 0
-    branch: Branch | None = None
-    prefix: tuple[Turn, ...] = ()
-    """Turns copied from the parent of a branch."""
 
 
 class AttemptLookup(Protocol):
@@ -92,100 +81,16 @@ def plan_samples(
                 )
 
 
-BRANCHES_FILE, PARENTS_FILE = "wanted.json", "parents.jsonl"
-
-
-class BranchRequest(FrozenModel):
-    """How many branches a run is to have."""
-
-    per_turn: int = Field(ge=1, le=10_000)
-    """Branches at each turn of the policy."""
-
-
-def request_branches(run: Run, talks: Iterable[Conversation], per_turn: int) -> None:
-    """Write which branches a run is to have, `wanted.json` and `parents.jsonl`, replacing older
-    ones; branches that were played already stay."""
-    records = b"".join(talk.model_dump_json().encode() + b"\n" for talk in talks)
-    write_atomic(run.path / PARENTS_FILE, records)
-    request = BranchRequest(per_turn=per_turn)
-    write_atomic(run.path / BRANCHES_FILE, request.model_dump_json().encode() + b"\n")
-
-
-def missing_branches(run: Run) -> Iterator[Rollout]:
-    """Yield the branches that a run, or one of its shards, lacks for its own questions; nothing if
-    none were requested.
-
-    Failed ones are tried again. Raise RunError for an invalid record.
-    """
-    home = (run.home or run).path
-    if not (home / BRANCHES_FILE).exists():
-        return
-    per_turn = read_model(home / BRANCHES_FILE, BranchRequest).per_turn
-    yield from plan_branches(
-        run.manifest, parent_conversations(run), per_turn=per_turn, on_disk=run.attempts()
-    )
-
-
-def parent_conversations(run: Run) -> Iterator[Conversation]:
-    """Yield the conversations in `parents.jsonl` of a run, or of the run that it is a shard of,
-    about its own questions; nothing if there is no file. Raise RunError for an invalid record."""
-    file = (run.home or run).path / PARENTS_FILE
-    conversations = (
-        parse_record(f"{file}:{number}", line, Conversation)
-        for number, line in numbered_lines(file)
-    )
-    return (talk for talk in conversations if talk.example_id in run.examples)
-
-
-def branch_key(parent: str, turn: int, candidate: int) -> str:
-    """Return the key of a branch, e.g. `q1#0~3.2`: turn 3 of sample 0, candidate 2."""
+def candidate_key(parent: str, turn: int, candidate: int) -> str:
+    """Return the key of one more reply at a turn, e.g. `q1#0~3.2`: turn 3 of sample 0, candidate
+    2."""
     return f"{parent}~{turn}.{candidate}"
-
-
-def plan_branches(
-    manifest: RunManifest,
-    parents: Iterable[Conversation],
-    *,
-    per_turn: int,
-    on_disk: AttemptLookup,
-) -> Iterator[Rollout]:
-    """Yield `per_turn` jobs for each policy turn of each parent; a job plays the parent again from
-    that turn to its end.
-
-    Turns before it are copied; the seed is the branch's own, the temperature the parent's.
-    `on_disk` is `Run.attempts()` of the run that holds the branches: finished keys are skipped,
-    failed ones tried again.
-    """
-    for parent in parents:
-        for turn in policy_turns(manifest.protocol, parent):
-            for candidate in range(per_turn):
-                key = branch_key(parent.key, turn, candidate)
-                attempts, finished = on_disk.get(key, (0, False))
-                if not finished:
-                    branch = Branch(parent=parent.conversation_id, turn=turn, candidate=candidate)
-                    yield _branch_job(manifest, parent, branch, key, attempts)
-
-
-def _branch_job(
-    manifest: RunManifest, parent: Conversation, branch: Branch, key: str, attempts: int
-) -> Rollout:
-    return Rollout(
-        key=key,
-        conversation_id=conversation_id(manifest.id, key),
-        example_id=parent.example_id,
-        sample=parent.sample,
-        temperature=parent.temperature,
-        seed=stable_number(manifest.seed, manifest.task.name, key),
-        attempt=attempts,
-        branch=branch,
-        prefix=parent.turns[: branch.turn],
-    )
 
 
 def call_key(parent: Conversation, turn: int, candidate: int, rounds: int = 0) -> str:
     """Return the key of a candidate's one call, e.g. `q1#0~3.2@3`; `q1#0~3.2@3.1` after a round of
     tools."""
-    key = f"{branch_key(parent.key, turn, candidate)}@{turn}"
+    key = f"{candidate_key(parent.key, turn, candidate)}@{turn}"
     return f"{key}.{rounds}" if rounds else key
 
 
@@ -208,7 +113,7 @@ async def sample_candidate(
     """
     protocol = manifest.protocol
     speaker = protocol.speakers[protocol.policy]
-    key = branch_key(parent.key, turn, number)
+    key = candidate_key(parent.key, turn, number)
     sampling = manifest.cast[protocol.policy].sampling
     sampling = sampling.model_copy(
         update={

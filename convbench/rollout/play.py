@@ -105,10 +105,7 @@ async def play_conversation(
     state = PlayState(run, example, job, cast, caller, tools or {})
     try:
         for step in iter_steps(state):
-            if len(state.turns) < len(job.prefix):
-                _append_turn(state, job.prefix[len(state.turns)])
-            else:
-                await _speak_step(state, step)
+            await _speak_step(state, step)
     except (TransientModelError, FatalModelError) as error:
         if isinstance(error, FatalModelError) and error.stops_run:
             raise
@@ -302,7 +299,6 @@ def _conversation_record(
         sent=_sent_options(state) if state else {},
         stop=state.stop if state and not failure else None,
         failure=failure,
-        branch=job.branch,
         specs=run.fingerprints.get("specs", ""),
         version=__version__,
         ended=datetime.now(UTC).isoformat(timespec="milliseconds"),

@@ -88,7 +88,7 @@ def count_recorded(run: Run) -> tuple[int, int] | None:
     policy = run.manifest.protocol.policy
     if not run.manifest.cast[policy].sampling.logprobs:
         return None
-    recorded = RecordedProbs(*run.folders())
+    recorded = RecordedProbs(run.path)
     flags = [
         recorded.probs_of(key, text) is not None
         for conversation in run.conversations()

@@ -22,7 +22,7 @@ from convbench.schema.chat import (
     text_of,
     without_stable,
 )
-from convbench.schema.conversation import Branch, Conversation, Failure, Sent, Turn
+from convbench.schema.conversation import Conversation, Failure, Sent, Turn
 from convbench.schema.judge import (
     JudgeSpec,
     Metric,
@@ -38,7 +38,6 @@ from convbench.schema.task import Choice, Example, TaskSpec
 from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolRound
 
 __all__ = [
-    "Branch",
     "Choice",
     "Completion",
     "Content",

@@ -25,11 +25,10 @@ class TurnCredit(FrozenModel):
     turn_index: Count
     """Index of the turn among all turns of the conversation, from 0."""
     source: str = Field(min_length=1, max_length=200)
-    """Where the advantage comes from: `critic:NAME` of a checkpoint, `critic-raw:NAME`,
-    `branches:JUDGE`."""
+    """Where the advantage comes from: `critic:NAME` of a checkpoint, or `critic-raw:NAME`."""
     advantage: Score
     """In log-probability a token for a critic (Zhou et al. 2025, equation 3, with mean 0 under the
-    base), in units of the reward for branches."""
+    base)."""
 
 
 LONGEST_MESSAGE = 1000
@@ -122,17 +121,6 @@ class Failure(FrozenModel):
         return cls(kind=kind, message=redact_error(message)[:LONGEST_MESSAGE])
 
 
-class Branch(FrozenModel):
-    """Where this conversation branched off another one."""
-
-    parent: ConversationId
-    """conversation_id of the parent."""
-    turn: Count
-    """Index of the first turn that differs."""
-    candidate: Count
-    """Number among the branches of this turn."""
-
-
 class Sent(FrozenModel):
     """How a speaker's calls differed from the requested settings, and which of its reasoning they
     included."""
@@ -147,7 +135,7 @@ class Conversation(FrozenModel):
     """One attempt at one (example, sample). Never edited; the newest record of a key counts."""
 
     key: str
-    """Deterministic within a run: example, sample, branch."""
+    """Deterministic within a run: example, sample."""
     conversation_id: ConversationId
     """Unique across runs."""
     attempt: Count = 0
@@ -177,8 +165,6 @@ class Conversation(FrozenModel):
     """Further fields of an imported log; written only if there are any."""
     flags: tuple[str, ...] = ()
     """Findings of the fidelity checks, e.g. `teacher:words`."""
-    branch: Branch | None = None
-    """Set if it branched off another conversation."""
     specs: str = ""
     """Fingerprint of task, protocol and cast."""
     version: str = ""

@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 
 from convbench.schema.base import FrozenModel, Name
 from convbench.schema.reasoning import Trained
-from convbench.util.words import Tracker
 
 FlaggedRule = Literal["drop", "keep", "zero"]
 EditFilter = Literal["best-of-k", "improves", "right"]
@@ -171,12 +170,6 @@ class Loss(FrozenModel):
 class Pairing(FrozenModel):
     """How rewards become pairs of a better and a worse reply."""
 
-    source: Literal["logged", "resampled"] = "logged"
-    """`logged`: pairs from the run's own conversations; `resampled`: at each policy turn the run's
-    policy answers anew, the branch is played to its end and judged, and it is paired with the
-    conversation it left."""
-    per_turn: int = Field(default=1, ge=1)
-    """Branches at each policy turn (`resampled`)."""
     protocol: str | None = None
     """Protocol under whose first prompt the final replies are compared (`dpo`)."""
     min_gap: float = Field(default=0.0, ge=0)
@@ -294,9 +287,6 @@ class Fit(FrozenModel):
     or only the end result; `keep`: after each epoch, and these stay."""
     save_limit: int = Field(default=4, ge=1)
     """Most saved epochs at a time."""
-    trackers: tuple[Tracker, ...] = ()
-    """Experiment trackers that get the numbers of the log, and no paths, keys or machine names;
-    none unless asked for (`--track`)."""
 
     @model_validator(mode="after")
     def _check_floor(self) -> Self:

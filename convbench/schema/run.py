@@ -108,7 +108,7 @@ class Devices(FrozenModel):
         return devices
 
 
-RunKind = Literal["build", "import", "eval", "branch"]
+RunKind = Literal["build", "import", "eval"]
 RENDERING = frozenset(
     {
         "conversation",
@@ -217,7 +217,7 @@ class RunManifest(FrozenModel):
     source_revision: str | None = None
     """Commit the source's revision resolved to, or a hash of the rows."""
     parent: Label | None = None
-    """Id of the run whose policy, teacher and judges this one follows (eval, branches)."""
+    """Id of the run whose policy, teacher and judges this one follows (eval)."""
     checkpoint: Label | None = None
     """The checkpoint or model an eval run evaluates."""
     pulled_from: Label | None = None

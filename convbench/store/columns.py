@@ -22,7 +22,6 @@ CONVERSATIONS = {
     "failure": FAILURE,
     "flags": "VARCHAR[]",
     "metadata": "JSON",
-    "branch": "STRUCT(parent VARCHAR, turn BIGINT, candidate BIGINT)",
     "ended": "VARCHAR",
     "sent": "MAP(VARCHAR, STRUCT(left_out VARCHAR[], replay VARCHAR))",
     "turns": TURNS,

@@ -85,7 +85,7 @@ def graded_rows(run: Run, split: str) -> Iterator[tuple[ConversationRow, Questio
     as `Run.joined_rows` does, and for a damaged record among them.
     """
     rows = run.joined_rows()  # listed before the grades, of which there may be more by then
-    grades = Index(_grades_table(run, split), run.record_files("conversations.jsonl")).all_rows()
+    grades = Index(_grades_table(run, split), [run.path / "conversations.jsonl"]).all_rows()
     for row, question in rows:
         if split in ("all", question.split):
             yield row, question, _find_row(grades, row)
@@ -106,7 +106,7 @@ def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
     depends_on = f"{fingerprint(protocol)} {_hash_program()}"
     table = SidecarTable("words", {"words": "int64"}, read_line, WordsRow._make, 0, depends_on)
     rows = run.joined_rows()
-    counts = Index(table, run.record_files("conversations.jsonl")).all_rows()
+    counts = Index(table, [run.path / "conversations.jsonl"]).all_rows()
     for row, _ in rows:
         yield row, _find_row(counts, row).words
 

@@ -64,8 +64,6 @@ class ConversationRow(NamedTuple):
     sample: int
     ended: bool
     """Whether it ended well: it has something to be judged."""
-    is_branch: bool
-    """Whether it left another conversation."""
     specs: str
     """Fingerprint of task, protocol and cast; empty where it tells none."""
     flags: Sequence[str]
@@ -337,26 +335,24 @@ def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
                 where, parse_record(where, line, Conversation), (name,), hash((first,))
             )
     sample, specs = record.get("sample", 0), record.get("specs", "")
-    flags, failure, branch = (record.get(name) for name in ("flags", "failure", "branch"))
+    flags, failure = record.get("flags"), record.get("failure")
     usual = (
         type(sample) is int
         and 0 <= sample < COUNTS_BELOW
         and type(specs) is str
         and (flags is None or _is_texts(flags))
         and (failure is None or type(failure) is dict)
-        and (branch is None or type(branch) is dict)
     )
     if not usual or ("flags" in record and flags is None):
         talk = parse_record(where, line, Conversation)
         sample, specs, flags = talk.sample, talk.specs, list(talk.flags)
-        failure, branch = talk.failure, talk.branch
+        failure = talk.failure
     return (
         key,
         conversation_id,
         record["example_id"],
         sample,
         failure is None,
-        branch is not None,
         specs,
         flags or [],
         _sum_costs(record.get("turns")),
@@ -414,7 +410,6 @@ CONVERSATIONS = SidecarTable(
         "example_id": "string",
         "sample": "int64",
         "ended": "bool",
-        "is_branch": "bool",
         "specs": "string",
         "flags": "list<string>",
         "usd": "double",

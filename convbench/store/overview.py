@@ -46,7 +46,7 @@ def read_overview(run: Run) -> RunOverview:
     for row in run.conversation_rows():
         counts[not row.ended] += 1
         usd += math.nan if row.usd is None else row.usd
-    verdicts = Index(VERDICTS, run.record_files("verdicts.jsonl"))
+    verdicts = Index(VERDICTS, [run.path / "verdicts.jsonl"])
     judges = dict.fromkeys(row.judge for row in verdicts.all_rows())
     for verdict in verdicts.newest_rows():
         usd += math.nan if verdict.usd is None else verdict.usd

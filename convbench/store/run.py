@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -31,7 +31,6 @@ from convbench.store.keys import AttemptCounts, Hashes, read_key_fields, superse
 from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import list_files
 from convbench.store.run_format import parse_manifest
-from convbench.store.seal import seal_run
 from convbench.store.shape import (
     Record,
     assert_single_keys,
@@ -39,7 +38,6 @@ from convbench.store.shape import (
     read_bytes,
     read_model,
 )
-from convbench.store.shards import shard_folders
 
 
 class StoredConversation(NamedTuple):
@@ -62,11 +60,9 @@ class QuestionSplit(NamedTuple):
 class Run:
     """A run directory. `run.json` is written once; records are appended."""
 
-    def __init__(self, path: Path, manifest: RunManifest, home: Run | None = None) -> None:
+    def __init__(self, path: Path, manifest: RunManifest) -> None:
         self.path = path
         self.manifest = manifest
-        self.home = home
-        """The run of which this is a shard. It holds the images, judges and lock of all shards."""
         self._attempts: tuple[int, AttemptCounts] | None = None
         """Bytes of the conversations when they were counted, and the counts."""
         self._records: dict[Path, RecordReader[Conversation]] = {}
@@ -118,29 +114,6 @@ class Run:
         file = path / "run.json"
         return cls(path, parse_manifest(str(file), read_bytes(file)))
 
-    def shards(self) -> list[Run]:
-        """Return the shards that hold this run's records, by ascending index; empty if it holds
-        them itself or is a shard."""
-        if self.home is not None:
-            return []
-        return [Run(folder, self.manifest, self) for folder in shard_folders(self.path).values()]
-
-    def folders(self) -> list[Path]:
-        """Return the run's folder, then those of its shards by index."""
-        return [self.path, *(shard.path for shard in self.shards())]
-
-    def record_files(self, name: str) -> list[Path]:
-        """Return the paths of one file of records, such as `verdicts.jsonl`: the run's own, then
-        those of its shards.
-
-        The files need not exist. Conversations of a sharded run are in its shards only, so that its
-        own file is left out.
-        """
-        own, *shard_files = (folder / name for folder in self.folders())
-        return (
-            shard_files if shard_files and own == self.conversations_file else [own, *shard_files]
-        )
-
     @property
     def examples_file(self) -> Path:
         """Return the path of the file of questions, `examples.jsonl`."""
@@ -165,7 +138,7 @@ class Run:
     def media_folder(self) -> Path:
         """Return the folder `media` of the images that turns refer to; for a shard that of the
         whole run."""
-        return (self.home or self).path / "media"
+        return self.path / "media"
 
     @property
     def checkpoints_folder(self) -> Path:
@@ -176,12 +149,6 @@ class Run:
     def evals_folder(self) -> Path:
         """Return the folder `evals` of child runs, which are evaluations. It need not exist."""
         return self.path / "evals"
-
-    @property
-    def branches_folder(self) -> Path:
-        """Return the folder `branches` of the one run that holds branches of this run's
-        conversations. It need not exist."""
-        return self.path / "branches"
 
     @property
     def reports_folder(self) -> Path:
@@ -217,7 +184,7 @@ class Run:
 
     def iter_stored(self) -> Iterator[StoredConversation]:
         """Yield the same conversations as `conversations`, each with its record."""
-        files = self.record_files("conversations.jsonl")
+        files = [self.path / "conversations.jsonl"]
         ids, examples = Hashes(), self.examples
         for path, number, start, line, conversation in _newest_records(
             files, Conversation, ("key",)
@@ -238,7 +205,7 @@ class Run:
 
         Failed ones are included. Texts are not read. Raises RunError for a damaged line.
         """
-        return Index(index.CONVERSATIONS, self.record_files("conversations.jsonl")).newest_rows()
+        return Index(index.CONVERSATIONS, [self.path / "conversations.jsonl"]).newest_rows()
 
     def joined_rows(self) -> Iterator[tuple[ConversationRow, QuestionSplit]]:
         """Yield (index row, split and group of its question) of the newest conversation of every
@@ -321,7 +288,7 @@ class Run:
         They come in the order of the files, without justifications. Raises RunError for a damaged
         line.
         """
-        return Index(index.VERDICTS, self.record_files("verdicts.jsonl")).newest_rows()
+        return Index(index.VERDICTS, [self.path / "verdicts.jsonl"]).newest_rows()
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge), failures included, in the order
@@ -329,7 +296,7 @@ class Run:
 
         Raises RunError for a damaged line.
         """
-        files = self.record_files("verdicts.jsonl")
+        files = [self.path / "verdicts.jsonl"]
         return (
             verdict for *_, verdict in _newest_records(files, Verdict, ("conversation_id", "judge"))
         )
@@ -338,7 +305,7 @@ class Run:
         """Return True if any recorded attempt at a conversation completed; reading stops at the
         first one."""
         all_records = chain.from_iterable(
-            read_records(file, "key") for file in self.record_files("conversations.jsonl")
+            read_records(file, "key") for file in [self.path / "conversations.jsonl"]
         )
         return any(record.get("failure") is None for record in all_records)
 
@@ -349,7 +316,7 @@ class Run:
         The files are counted again only if their size has changed. Raises RunError for a damaged
         line.
         """
-        files = self.record_files("conversations.jsonl")
+        files = [self.path / "conversations.jsonl"]
         size = sum(map(size_of, files))
         if self._attempts is None or self._attempts[0] != size:
             all_records = chain.from_iterable(read_records(file, "key") for file in files)
@@ -361,10 +328,10 @@ class Run:
         """Return the resolved specs in the run's folder `judges` by fingerprint, sorted by it;
         empty if none.
 
-        For a shard they are those of the whole run. Raises RunError for a damaged file.
+        Raises RunError for a damaged file.
         """
         specs = {}
-        for path in sorted(((self.home or self).path / "judges").glob("*.json")):
+        for path in sorted((self.path / "judges").glob("*.json")):
             specs[path.stem] = read_model(path, JudgeSpec)
         return specs
 
@@ -379,26 +346,19 @@ class Run:
     def store_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
         """Write the resolved spec of a judge to `judges/FINGERPRINT.json`, unless that file
         exists."""
-        path = (self.home or self).path / "judges" / f"{fingerprint}.json"
+        path = self.path / "judges" / f"{fingerprint}.json"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             write_atomic(path, spec.model_dump_json(indent=1).encode() + b"\n")
 
-    @contextmanager
-    def lock(self) -> Iterator[int]:
-        """Lock the run for writing in the body of `with`, then seal what was written. Raises
-        RunError if another process writes or reads under a lock. A shard needs no lock: its attempt
-        has the folder to itself. Yields the lock's descriptor, -1 for a shard."""
-        if self.home is not None:
-            yield -1
-            return
-        with folder_lock(
+    def lock(self) -> AbstractContextManager[int]:
+        """Return a context manager that locks the run for writing and gives the lock's descriptor.
+
+        Entering it raises RunError if another process writes or reads under a lock.
+        """
+        return folder_lock(
             self.path, "writing to this run", ", or name another directory with --run"
-        ) as held:
-            try:
-                yield held
-            finally:
-                seal_run(self.path)
+        )
 
     def read_lock(self, doing: str) -> AbstractContextManager[int | None]:
         """Return a context manager that locks the run against writers, together with other readers.

@@ -224,7 +224,7 @@ def _source_files(run: Run, name: str) -> list[Path]:
     """Return the files of a run from which a raw table is read."""
     if name in ("examples", *FILE_PATHS):
         return [run.path / FILE_PATHS.get(name, f"{name}.jsonl")]
-    return run.record_files(f"{name}.jsonl")
+    return [run.path / f"{name}.jsonl"]
 
 
 def _has_duplicates(connection: DuckDBPyConnection, name: str, key: str) -> bool:

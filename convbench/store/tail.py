@@ -39,7 +39,7 @@ def last_changed(run: Run) -> float:
 
 
 def _growing_files(run: Run) -> list[Path]:
-    return [path for name in GROWING for path in run.record_files(f"{name}.jsonl")]
+    return [path for name in GROWING for path in [run.path / f"{name}.jsonl"]]
 
 
 def read_ends(run: Run) -> dict[Path, tuple[int, str]]:

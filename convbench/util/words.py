@@ -22,5 +22,3 @@ Structured = Literal["json_schema", "tool", "text"]
 at all."""
 DrawBy = Literal["uniform", "stratified", "score", "optimal"]
 """How conversations are sampled for people to label."""
-Tracker = Literal["trackio", "wandb", "mlflow", "tensorboard"]
-"""Experiment trackers by the names of their packages."""

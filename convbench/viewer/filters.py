@@ -74,7 +74,7 @@ TEXTED = "(SELECT * FROM conversations JOIN raw.texts USING (position)) AS conve
 SHOWN = f"""
 n, conversation_id, run_no, task, split, policy, sample, temperature, answer, {RESULT} AS result,
 n_turns, words, flags, cost_usd, q, left(question, 240) AS question, protocol, mode,
-prompt_tokens, completion_tokens, stop, seed, attempts, branch_parent IS NOT NULL AS branch
+prompt_tokens, completion_tokens, stop, seed, attempts
 """
 
 
@@ -107,8 +107,7 @@ def pairs_sql(columns: str, first: int, other: int) -> str:
     """Return SQL that selects `columns` of the pairs of two runs, given by number: `a` is a
     conversation of run `first`, `b` one of run `other`.
 
-    A pair has the same question, sample number and temperature, as in the report. Branches are left
-    out.
+    A pair has the same question, sample number and temperature, as in the report.
     """
     return (
         f"SELECT {columns} FROM conversations a JOIN conversations b "
@@ -120,7 +119,6 @@ def _same_question_sql(first: int) -> str:
     return (
         f"a.run_no = {first} AND a.example_id = b.example_id AND a.sample = b.sample "
         "AND a.temperature IS NOT DISTINCT FROM b.temperature "
-        "AND a.branch_parent IS NULL AND b.branch_parent IS NULL"
     )
 
 

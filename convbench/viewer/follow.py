@@ -22,8 +22,6 @@ import orjson
 
 from convbench.errors import ConvbenchError, RunError
 from convbench.store import Run
-from convbench.store.shard_attempts import shard_states
-from convbench.store.shards import is_sharded
 from convbench.store.tail import FileStates, file_states, last_changed, read_ends
 from convbench.viewer.index import Say, ViewIndex, build_index, distinct_runs
 from convbench.viewer.rows import RowFiles
@@ -252,12 +250,7 @@ def _growing_status(index: ViewIndex, number: int) -> dict[str, Any] | None:
     planned = run.manifest.planned_count({row["split"]: row["n"] for row in splits})
     pace = _pace_per_minute(counts["new"], counts["first"])
     left = max(0, planned - counts["n"] + counts["failed"])
-    shards = shard_states(run.path) if is_sharded(run.path) else None
-    line = None
-    if shards is not None and shards.alive_shards:
-        line = f"{shards.done_count}/{shards.count} shards · {len(shards.alive_shards)} running"
     return {
-        "shards": line,
         "run_no": number,
         "conversations": counts["n"],
         "failed": counts["failed"],

@@ -244,8 +244,8 @@ def build_index(
     say(f"reading {len(unique)} run{'s' if len(unique) > 1 else ''} …")
     say("grading and indexing …")
     parts = rows.collect_rows(unique) if first is None else rows.collect_first(unique, first)
-    files = [path for run in unique for path in run.record_files("conversations.jsonl")]
-    judged = [path for run in unique for path in run.record_files("verdicts.jsonl")]
+    files = [path for run in unique for path in [run.path / "conversations.jsonl"]]
+    judged = [path for run in unique for path in [run.path / "verdicts.jsonl"]]
     names = list(dict.fromkeys(part.name for part in parts))
     readable = [part.rows for part in parts]
     raw_statements = {

@@ -110,7 +110,7 @@ class RowFiles:
         size = 0
         for run in runs:
             for name, sidecars in _PartMaker(run).sidecars.items():
-                for path in run.record_files(f"{name}.jsonl"):
+                for path in [run.path / f"{name}.jsonl"]:
                     for part, identity, _ in _identified_parts(path):
                         read = part == path and path in self._tails
                         if not read and self._find_rows(sidecars, identity) is None:
@@ -127,7 +127,7 @@ class RowFiles:
         for number, run in enumerate(runs):
             with closing(_PartMaker(run)) as maker:
                 for name in ROWS:
-                    for path in run.record_files(f"{name}.jsonl"):
+                    for path in [run.path / f"{name}.jsonl"]:
                         pieces = self._collect_file(maker, name, path)
                         part_rows += [PartRows(number, name, path, *piece) for piece in pieces]
         self._remove_unused(part_rows)
@@ -144,7 +144,7 @@ class RowFiles:
             judges = len(list((run.path / "judges").glob("*.json"))) or 1
             with closing(_PartMaker(run)) as maker:
                 for name, lines in (("conversations", most), ("verdicts", most * judges)):
-                    for path in run.record_files(f"{name}.jsonl")[:1]:
+                    for path in [run.path / f"{name}.jsonl"][:1]:
                         piece = self._write_lines(islice(raw_lines(path), lines))
                         if rows := self._make_rows(maker, name, path, piece):
                             part_rows.append(PartRows(number, name, path, 0, rows))
@@ -271,7 +271,7 @@ class _PartMaker:
     def _connection(self) -> DuckDBPyConnection:
         connection = tables.connect_runs([self.run], ("examples",), closed=False)
         allow_spilling(
-            connection, sum(map(size_of, self.run.record_files("conversations.jsonl"))), OFTEN
+            connection, sum(map(size_of, [self.run.path / "conversations.jsonl"])), OFTEN
         )
         return connection
 

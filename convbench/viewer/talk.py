@@ -393,11 +393,11 @@ def turn_calls(index: ViewIndex, conversation_id: str) -> dict[str, list[dict[st
     by_turn: dict[str, list[dict[str, Any]]] = {}
     wires = {
         name: records
-        for path in run.record_files(NAME)
+        for path in [run.path / NAME]
         for name, records in read_records(path, conversation.key).items()
     }
     call_lists = (
-        call_histories(path, conversation.key) for path in run.record_files(run.calls_file.name)
+        call_histories(path, conversation.key) for path in [run.path / run.calls_file.name]
     )
     for call in chain.from_iterable(call_lists):
         turn = turn_of(call.key)

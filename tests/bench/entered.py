@@ -30,7 +30,7 @@ FUNCTION = 1
 def build() -> None:
     from convbench.options.build import BuildOptions
     from convbench.options.shared import RunSettings
-    from convbench.shards.build import build_or_resume
+    from convbench.rollout.build import build_or_resume
 
     shape = RunSettings(samples=3, temperatures=(1.0,))
     made = BuildOptions(
@@ -40,8 +40,8 @@ def build() -> None:
 
 
 def judge() -> None:
+    from convbench.judges.command import judge_run
     from convbench.options.judge import JudgeOptions
-    from convbench.shards.judge import judge_run
 
     judge_run(JudgeOptions(("rules",), Path("run"), calls=QUIET))
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import fmean
 
 from convbench.experiments.evaluate import evaluate_policy
+from convbench.judges.command import judge_run
 from convbench.learn.ratios import log_ratios
 from convbench.learn.select import collect_conversations
 from convbench.learn.train import train_once
@@ -32,9 +33,8 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
+from convbench.rollout.build import build_or_resume
 from convbench.schema.recipe import Data
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.stats.offpolicy import LoggedReward, doubly_robust, measure_overlap, snips_value
 from convbench.store.run import Run
 from tests.helpers.bandit import World

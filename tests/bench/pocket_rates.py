@@ -20,6 +20,7 @@ from typing import Any
 
 from convbench import catalog
 from convbench.experiments.evaluate import evaluate_policy
+from convbench.judges.command import judge_run
 from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
@@ -27,9 +28,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
+from convbench.rollout.build import build_or_resume
 from convbench.schema.experiment import ExperimentSpec
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.store.query import run_query
 

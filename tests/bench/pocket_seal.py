@@ -21,6 +21,7 @@ from convbench.experiments.evaluate import evaluate_policy
 from convbench.experiments.rounds import run_rounds
 from convbench.experiments.seal import train_rounds
 from convbench.judges.adaptation.accuracies import UNTRAINED, Values, edit_accuracies
+from convbench.judges.command import judge_run
 from convbench.judges.run import judges_of
 from convbench.learn.export import FILTERS
 from convbench.options.build import BuildOptions
@@ -30,10 +31,9 @@ from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions
 from convbench.reports.adaptation import as_markdown
+from convbench.rollout.build import build_or_resume
 from convbench.rollout.manifest import SplitChoice
 from convbench.schema.experiment import ExperimentSpec
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 
 SPEC = catalog.load_spec(ExperimentSpec, "experiments", "pocket-seal")

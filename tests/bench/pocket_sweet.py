@@ -22,6 +22,7 @@ from typing import Any
 
 from convbench import catalog
 from convbench.experiments.evaluate import evaluate_policy
+from convbench.judges.command import judge_run
 from convbench.learn.job import Job
 from convbench.learn.log import LoggedConversation
 from convbench.learn.sweet.pairs import SweetArgs
@@ -33,9 +34,8 @@ from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
 from convbench.pocket.world import PROPERTIES
+from convbench.rollout.build import build_or_resume
 from convbench.schema.experiment import ExperimentSpec
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.stats.means import Estimate, estimate_mean
 from convbench.store import Run
 

@@ -18,8 +18,8 @@ from convbench.judges.review.faults import FaultName
 from convbench.judges.review.rules import faults
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.rollout.build import build_or_resume
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
-from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from tests.bench import planted
 from tests.bench.bench import Row

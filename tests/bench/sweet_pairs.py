@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
+from convbench.judges.command import judge_run
 from convbench.learn.log import LoggedConversation
 from convbench.learn.select import Selection, select
 from convbench.learn.sweet.pairs import SweetArgs, trajectory_pairs
@@ -24,10 +25,9 @@ from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings
 from convbench.pocket.world import PROPERTIES
+from convbench.rollout.build import build_or_resume
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Data
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.store import Run
 
 FEW = 3

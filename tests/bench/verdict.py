@@ -29,6 +29,7 @@ from pathlib import Path
 from convbench import catalog
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.experiments.evaluate import evaluate_policy
+from convbench.judges.command import judge_run
 from convbench.judges.gold.labels import keep_labels, read_draws, run_family
 from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
@@ -39,11 +40,10 @@ from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
 from convbench.reports.sections import read_sections
 from convbench.reports.verdict import PolicyVerdict, is_gaming_open, section_verdicts
+from convbench.rollout.build import build_or_resume
 from convbench.schema import Conversation, text_of
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.gold import GoldLabel
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
 from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.views import policy_turns

@@ -161,7 +161,7 @@ def test_an_import_takes_what_is_only_odd(here: Path, name: str, text: str, said
     done = typed(here, "import", name, "--run", "new")
     assert done.code == 0, done.err
     assert said in done.err + done.out
-    for words in (["report", "new"], ["view", "new", "--static", "site"], ["verify", "new"],
+    for words in (["report", "new"], ["view", "new", "--static", "site"],
                   ["query", "from examples join conversations using (example_id)", "--run", "new"],
                   ["export", "--to", "trl", "--run", "new"]):  # fmt: skip
         assert "Traceback" not in typed(here, *words).err

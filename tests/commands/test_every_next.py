@@ -38,15 +38,15 @@ LINES = {
     "gold": ["gold --run runs/one --draw 2 --split all", "gold export queue.jsonl --run runs/one",
              "gold runs/demo"],
     "publish": ["publish me/set --run runs/one --dry-run"],
-    "merge": ["merge runs/split"],
     "view": ["view runs/one --static site"],
     "demo": ["demo --tasks 20"],
 }  # fmt: skip
 """What is typed, by command; `make test` takes the first of each."""
-SILENT = ("plan", "query", "export", "patterns", "tag", "doctor", "verify")
+SILENT = ("plan", "query", "export", "patterns", "tag", "doctor")
 """Commands after which nothing is to be typed."""
 ELSEWHERE = {
-    "pull": "a Hub", "models": "a model that was fetched", "credit": "judged branches",
+    "pull": "a Hub", "models": "a model that was fetched", "credit": "a critic",
+    "merge": "parts of a run",
     "estimate": "a policy that the log says too little of",
     "status": "batches at a provider", "cancel": "batches at a provider",
 }  # fmt: skip
@@ -74,7 +74,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                             {"role": "assistant", "content": "That."}], "reward": 1}  # fmt: skip
         (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
         for line in (f"{BUILD}one", "judge --judge rules --run runs/one",
-                     f"{BUILD}split --shards 2",
                      "demo --tasks 20"):  # fmt: skip
             run_to_end(line.split())
         yield folder

@@ -93,8 +93,8 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         "if f'convbench.commands.{one}' in sys.modules))\n"
         "    if words[:1] == ['tag']:\n"
         "        pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
-        "import convbench.shards.build, convbench.shards.judge\n"
-        "unused = 'shards.runner', 'answers.wording', 'judges.compare', 'judges.human'\n"
+        "import convbench.rollout.build, convbench.judges.command\n"
+        "unused = 'answers.wording', 'judges.compare', 'judges.human'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
     )
     done = subprocess.run(

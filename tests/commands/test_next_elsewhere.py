@@ -1,4 +1,4 @@
-"""Lines printed to be typed next that need a Hub, a fetched model, judged branches or a policy of
+"""Lines printed to be typed next that need a Hub, a fetched model or a policy of
 which a log says too little: each is run to its end."""
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pytest
 from convbench.models import packaged
 from convbench.models.gguf import SOURCE
 from tests.helpers.cli import convbench
-from tests.learn.tiny import branched
 from tests.support.exhaustive import exhaustive
 from tests.support.hub_server import HubServer
 from tests.support.next_lines import next_words
@@ -52,14 +51,6 @@ def test_what_models_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (folder / SOURCE).write_text(json.dumps({"from": "a test"}))
     (words,) = next_words(run_to_end(["models", "get", "smollm2"], tmp_path).out)
     run_to_end(words, tmp_path)
-
-
-def test_what_credit_prints(tmp_path: Path) -> None:
-    branched(tmp_path / "run")
-    lines = next_words(run_to_end(["credit", "branches", "--run", "run"], tmp_path).out)
-    assert [words[0] for words in lines] == ["query", "view"]
-    for words in lines:
-        run_to_end(words, tmp_path)
 
 
 def test_what_estimate_prints_of_a_policy_it_does_not_know(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from tests.helpers.typed import Typist
 from tests.support.app import app
 
 WORDS = {
-    "report": (), "view": (), "verify": (), "tag": (), "judge": (), "patterns": (), "status": (),
-    "cancel": (), "merge": (), "show": ("demo",), "credit": ("branches",),
+    "report": (), "view": (), "tag": (), "judge": (), "patterns": (), "status": (),
+    "cancel": (), "show": ("demo",), "credit": ("critic",),
     "estimate": ("local:pocket",), "export": ("--to", "trl"), "train": ("swift",),
     "plan": ("swift",), "eval": ("scripted:echo",), "publish": ("me/set",),
     "query": ("select 1",), "gold": (),

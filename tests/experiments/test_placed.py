@@ -12,11 +12,11 @@ from convbench.experiments.cells import plan_steps
 from convbench.experiments.evaluate import evaluate_policy
 from convbench.experiments.experiment import load_specs
 from convbench.experiments.scheduler import tasks_of
+from convbench.judges.command import judge_run
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.shards.judge import judge_run
 from tests.experiments.ran import ran
 from tests.helpers.vllm import python
 from tests.learn.shapes import write_model

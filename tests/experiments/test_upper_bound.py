@@ -95,7 +95,7 @@ args:
   pretraining: {{texts: lines, epochs: 1}}
 """
 POCKET = f"""
-title: branches of each reply
+title: two judges, one of them priced
 tasks: [pocket]
 modes: [thinking]
 model: local:pocket
@@ -104,8 +104,6 @@ learners: [base, step-dpo]
 count: 12
 max_tokens: 24
 recipe_sets:{FIT}
-      pairing.source: resampled
-      pairing.per_turn: 2
 """
 SCORED = f"{{title: a priced rubric, extends: rubric, model: {PRICED}, max_tokens: 150}}"
 
@@ -152,7 +150,7 @@ class Experiment:
 
     def _count_results(self) -> tuple[int, int, int]:
         """Return (optimiser steps, conversations, verdicts) of all runs so far, with those of
-        critics, branches, rounds and evaluations."""
+        critics, rounds and evaluations."""
         trainings = [json.loads(file.read_text()) for file in self.root.rglob("training.json")]
         conversations, verdicts = (
             sum(len(file.read_text().splitlines()) for file in self.root.rglob(f"{name}.jsonl"))

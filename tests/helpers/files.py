@@ -155,7 +155,7 @@ REFUSED: dict[str, dict[str, Damage]] = {
         "turns.1.speaker": (..., 5), "turns.1.prompt_tokens": COUNT,
         "turns.1.cost_usd": (-1, float("inf"), "x"), "turns.1.finish_reason": ("x", 5),
         "stop": ("x", 5), "failure": ("x", {"kind": 5}), "flags": ("x", [5]),
-        "branch": ({"parent": 5}, 5), "unknown": (1,),
+        "unknown": (1,),
     }) | {"one id twice": change("conversations.jsonl", "conversation_id", "run-q0-1")},
     "verdicts.jsonl": lines("verdicts.jsonl") | fields("verdicts.jsonl", {
         "conversation_id": (..., *TEXT, "/etc/notes", "a/b", "../a", "a#b"),
@@ -196,7 +196,6 @@ BORNE: dict[str, dict[str, Damage]] = {
         "lowest": ("x", float("nan")), "unknown": (1,), "function": ("os:system", "x", 5),
     }),
     "published.json": contents("published.json"),
-    "reports/seal.json": contents("reports/seal.json"),
     "checkpoints/refit/training.json": contents("checkpoints/refit/training.json"),
     "checkpoints/refit/recipe.yaml": contents("checkpoints/refit/recipe.yaml"),
     "evals/refit/run.json": contents("evals/refit/run.json")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.schema import Branch, Conversation
+from convbench.schema import Conversation
 from convbench.store import Run, index, sidecars
 from convbench.store.index import ConversationRow
 from convbench.store.jsonl import Appender
@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_run(folder: Path, parts: int = 4) -> Run:
-    """Conversations and verdicts in several parts and a tail: failures, branches, flags, keys and
+    """Conversations and verdicts in several parts and a tail: failures, flags, keys and
     verdicts that come again in a later part, and a torn last line."""
     run = write_run(folder, examples=[example(n) for n in range(30)], conversations=[], verdicts=[])
     talks = [conversation(n, sample) for n in range(30) for sample in (0, 1)]
@@ -39,7 +39,6 @@ def make_run(folder: Path, parts: int = 4) -> Run:
             1,
             key="q3/1#1.0",
             conversation_id="run-q3-1-b",
-            branch=Branch(parent="run-q3-1", turn=1, candidate=0),
             flags=("teacher:words", "assistant:repeats"),
         )
     )
@@ -86,7 +85,6 @@ def rows_of_conversations(run: Run) -> list[ConversationRow]:
             talk.example_id,
             talk.sample,
             talk.failure is None,
-            talk.branch is not None,
             talk.specs,
             list(talk.flags),
             usd_of(talk),

@@ -17,6 +17,7 @@ from convbench.experiments.experiment import ExperimentResult, run_experiment
 from convbench.experiments.run import ProgressListener
 from convbench.experiments.train import run_train
 from convbench.hub.dataset import PublishedDataset, publish_dataset
+from convbench.judges.command import judge_run
 from convbench.judges.run import JudgeResult
 from convbench.learn.train import TrainResult
 from convbench.options.build import BuildOptions
@@ -26,9 +27,7 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.train import TrainOptions
 from convbench.reports.report import ReportResult, create_report
-from convbench.rollout.build import BuildResult
-from convbench.shards.build import build_or_resume
-from convbench.shards.judge import judge_run
+from convbench.rollout.build import BuildResult, build_or_resume
 from convbench.store import Run
 
 

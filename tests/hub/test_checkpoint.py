@@ -25,7 +25,7 @@ from tests.support.one_line import one_line
 BASE = "acme/small-instruct"
 FILES = {
     "README.md", "chat_template.jinja", "config.json", "generation_config.json",
-    "model.safetensors", "recipe.yaml", "seal.json", "tokenizer.json", "tokenizer_config.json",
+    "model.safetensors", "recipe.yaml", "tokenizer.json", "tokenizer_config.json",
     "training.json",
 }  # fmt: skip
 LOG = [

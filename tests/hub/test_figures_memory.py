@@ -51,11 +51,9 @@ class LongRun:
 EXAMPLE = example(0)
 
 
-def observed(
-    run: LongRun, split: str, *, branches: bool
-) -> Iterator[tuple[QuestionSplit, GradeRow, Observation]]:
+def observed(run: LongRun, split: str) -> Iterator[tuple[QuestionSplit, GradeRow, Observation]]:
     """What a report would observe of them."""
-    assert (split, branches) == ("all", True)
+    assert split == "all"
     graded = GradeRow(Path(), 0, 0, 1.0, 1.0, True, True, False, False, 9)
     for n in range(run.count):
         row = Observation(

@@ -18,13 +18,10 @@ from rich.table import Table
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.hub.dataset import name_by_id
-from convbench.hub.verify import verify_target
 from convbench.rollout.plan import conversation_id
 from convbench.schema import Metric, Verdict
 from convbench.schema.base import ConversationId
 from convbench.store import Run
-from convbench.store.folder_seal import check_folder, names_in, seal_folder
 from convbench.store.formats import format_result
 from convbench.store.query import run_query
 from convbench.util.terminal import Terminal
@@ -84,15 +81,6 @@ def test_traces_are_numbered(tmp_path: Path) -> None:
     folder = stages.publish(write_run(tmp_path / "run"), "me/set").folder
     names = sorted(path.name for path in (folder / "traces").iterdir())
     assert names == [f"{number:05}.jsonl" for number in range(1, len(names) + 1)]
-
-
-def test_a_set_whose_traces_are_named_by_ids_is_verified_still(tmp_path: Path) -> None:
-    folder = stages.publish(write_run(tmp_path / "run"), "me/set").folder
-    about = check_folder(folder).about
-    name_by_id(folder)
-    assert (folder / "traces" / "run-q0-0.jsonl").is_file()
-    seal_folder(folder, "set", names_in(folder), about)
-    assert verify_target(str(folder)).problems == []
 
 
 @pytest.mark.parametrize("text", STEERS)

@@ -204,16 +204,7 @@ def test_nothing_is_sent_unasked(
         assert f"--allow-calls {model}@{where}" in line
 
 
-def sampled(recipe: str, run: Path) -> None:
-    """`train step-dpo`, with branches of its own."""
-    sets = ("pairing.source=resampled",) if recipe == "step-dpo" else ()
-    stages.train(recipe, run, model="local:pocket", set=sets, in_process=True)
-
-
 LEARNERS: dict[str, tuple[Change, Value | None, Callable[[Path], object]]] = {
-    "branches-teacher": (teacher(), None, lambda run: sampled("step-dpo", run)),
-    "branches-policy": (policy(), None, lambda run: sampled("step-dpo", run)),
-    "branches-judge": (keep, rubric(), lambda run: sampled("step-dpo", run)),
     "rounds-judge": (
         keep,
         rubric(),
@@ -250,7 +241,6 @@ def test_learners_that_sample_ask_first(
     with pytest.raises(ConvbenchError, match=r"--allow-calls openai/(judge|teacher|policy)@"):
         learn(run)
     assert own.arrived == []
-    assert not (run / "branches" / "conversations.jsonl").exists()
     assert not list(run.glob("checkpoints/*/training.json"))
 
 

@@ -67,7 +67,6 @@ def test_an_address_that_is_typed_goes_before_the_record(provider: Provider) -> 
     leave_unscored("http://127.0.0.1:9/v1")
     typed(*JUDGE, "--api-base", provider.api_base)
     assert (provider.stats.calls, scores()) == (2, 2)
-    typed("verify", "runs/one")
 
 
 def test_a_comparison_is_gone_on_with_where_it_began(provider: Provider) -> None:

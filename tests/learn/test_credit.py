@@ -1,4 +1,4 @@
-"""Credit of turns from end to end: branches or a critic, `turns.advantage`, exports, the viewer."""
+"""Credit of turns from end to end: a critic, `turns.advantage`, exports, the viewer."""
 
 from __future__ import annotations
 
@@ -7,60 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from convbench.errors import QueryError, RunError, TrainError, UsageError
+from convbench.errors import QueryError, RunError, TrainError
 from convbench.formats.export import export_conversations
 from convbench.hub.tables import open_portions, write_tables
-from convbench.learn.credit import branch_credit, credit_turns, values_before
-from convbench.learn.select import select, select_branches
-from convbench.schema.recipe import Data
+from convbench.learn.credit import credit_turns
 from convbench.store.notes import CREDIT_FILE, newest_advantages, turn_advantages
 from convbench.store.query import run_query
 from convbench.viewer.index import build_index
 from convbench.viewer.talk import talk_json
-from tests.learn.sweet.planted import critic, left, planted
-from tests.learn.tiny import branched
+from tests.learn import tiny
+from tests.learn.sweet.planted import critic, planted
 from tests.support.later import later
 
 torch = later("torch")
 
 BY_TURN = "select turn_index, advantage, advantage_by from turns where conversation_id = '{}'"
-
-
-def test_branches_give_the_values_before_and_after(tmp_path: Path) -> None:
-    """V is .3 before the first turn and .6 before the second: .3 and .4, which add up to 1 - .3."""
-    run = branched(tmp_path / "run")
-    logged = select(run, Data())
-    values = values_before(select_branches(logged, Data()).logged)
-    assert values == pytest.approx({("run-q0-0", 1): 0.3, ("run-q0-0", 3): 0.6})
-    (first, last) = branch_credit(run.manifest.protocol, logged.logged, values, "s")
-    assert (first.turn_index, last.turn_index) == (1, 3)
-    assert (first.advantage, last.advantage) == pytest.approx((0.3, 0.4))
-    done = credit_turns(run, "branches")
-    assert (done.turns, done.conversations, done.source) == (2, 1, "branches:j")
-    assert done.left_out == {"branches: judge failed": 1}
-    rows = run_query(BY_TURN.format("run-q0-0") + " order by 1", [run]).rows
-    assert [r[1] for r in rows] == [None, pytest.approx(0.3), None, pytest.approx(0.4)]
-    assert {r[2] for r in rows} == {None, "branches:j"}
-    assert run_query("select count(*) from turns", [run]).rows == [(8,)]
-
-
-@pytest.mark.exhaustive
-def test_a_planted_decisive_turn_is_found(tmp_path: Path) -> None:
-    """By branches of the embedded world: it has more credit than another turn of its conversation
-    in at least nine of ten cases, at chance it would be five."""
-    run, decisive = planted(tmp_path / "run", 24, 2)
-    left(run, 8)
-    credit_turns(run, "branches")
-    found = turn_advantages(run, "branches:planted")
-    scores = []
-    for name, turn in decisive.items():
-        if name in found:  # of split train, as learners see them
-            values = dict(found[name])
-            own = values.pop(turn)
-            scores += [(own > other) + 0.5 * (own == other) for other in values.values()]
-            assert len(values) == 3
-    assert len(scores) > 30
-    assert sum(scores) / len(scores) >= 0.9
 
 
 @pytest.mark.exhaustive
@@ -103,20 +64,16 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     told = credit_turns(other, str(folder), raw=True)
     assert told.source == "critic-raw:sweet"
     assert turn_advantages(other, told.source) != turn_advantages(other, "critic:sweet") == found
-    with pytest.raises(UsageError, match="--raw: applies to a critic"):
-        credit_turns(other, "branches", raw=True)
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
-    run = branched(tmp_path / "run")
+    run = tiny.judged_run(tmp_path / "run")
     with pytest.raises(
         RunError, match="found credit by none; expected one source; run convbench credit first"
     ):
         turn_advantages(run)
     with pytest.raises(TrainError, match="found no critic; expected the checkpoint folder"):
         credit_turns(run, str(tmp_path))
-    with pytest.raises(UsageError, match="--judge: applies to `branches`"):
-        credit_turns(run, str(tmp_path), "j")
     assert newest_advantages(run) == {}
     line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}
     file = run.path / CREDIT_FILE
@@ -130,7 +87,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", ['{"turn_index": -1}', "[]", '{"advantage": "NaN"}'])
 def test_a_hostile_file_is_one_line(tmp_path: Path, bad: str) -> None:
-    run = branched(tmp_path / "run")
+    run = tiny.judged_run(tmp_path / "run")
     line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}
     value = json.loads(bad)
     file = run.path / CREDIT_FILE

@@ -9,8 +9,8 @@ import pytest
 from convbench import catalog
 from convbench.errors import TrainError
 from convbench.learn import pairs
-from convbench.learn.select import Selection, select, select_branches
-from convbench.schema import Branch, ProtocolSpec
+from convbench.learn.select import Selection, select
+from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing
 from tests.learn import tiny
 
@@ -76,53 +76,6 @@ def test_step_dpo_stops_where_the_shorter_one_ends_and_skips_equal_replies(tmp_p
 def test_cut_replies_are_marked(tmp_path: Path) -> None:
     found = pairs.logged_turns(two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"], cut=1))
     assert [(p.chosen.cut, p.rejected.cut) for p in found.items] == [(False, False), (True, True)]
-
-
-def test_step_dpo_from_branches(tmp_path: Path) -> None:
-    parent = tiny.conversation("q0", 0, ["P0", "P1"])
-    other = tiny.conversation("q0", 1, ["X0", "X1"])
-    judged = [(parent, [tiny.verdict(parent, 0.5)]), (other, [tiny.verdict(other, 0.4)])]
-    leavings = (
-        ("run-q0-0", 1, ["B0", "B1"], 0.9),
-        ("run-q0-0", 3, ["P0", "C1"], 0.2),
-        ("run-gone", 1, ["a", "b"], 0.7),
-        ("run-q0-0", 3, ["P0", "D1"], 0.5),
-        ("run-q0-0", 3, ["P0", "P1"], 0.6),
-        ("run-q0-0", 3, ["P0", "E1"], None),
-    )
-    left = []
-    for i, (where, turn, replies, reward) in enumerate(leavings):
-        branch = Branch(parent=where, turn=turn, candidate=i)
-        item = tiny.conversation("q0", 2 + i, replies, branch=branch)
-        left.append((item, [tiny.verdict(item, reward)]))
-    run = tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")])
-    tiny.make_run(run.branches_folder, left, [tiny.example("q0")])
-    selection = select(run, Data())
-    found = pairs.branched_turns(selection, select_branches(selection, Data()))
-    assert [(p.chosen.text, p.rejected.text) for p in found.items] == [("B0", "P0"), ("P1", "C1")]
-    assert [m["content"] for m in found.items[1].messages][-2:] == ["P0", "q0 ask 1"]
-    assert found.skipped == {
-        "branches: judge failed": 1,
-        "branches of no train conversation": 1,
-        "branches without a difference in reward": 1,
-        "pairs of the same text": 1,
-    }
-
-
-def test_branches_judged_by_another_version_are_refused(tmp_path: Path) -> None:
-    selection = two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"])
-    branch = Branch(parent="run-q0-0", turn=1, candidate=0)
-    item = tiny.conversation("q0", 2, ["B0", "B1"], branch=branch)
-    left = [(item, [tiny.verdict(item, 0.5, version="v2")])]
-    tiny.make_run(selection.run.branches_folder, left, [tiny.example("q0")])
-    with pytest.raises(TrainError, match="2 versions"):
-        select_branches(selection, Data())
-
-
-def test_without_branches_it_says_what_to_do(tmp_path: Path) -> None:
-    selection = two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"])
-    with pytest.raises(TrainError, match=r"found no branches.*convbench train"):
-        select_branches(selection, Data())
 
 
 def test_a_protocol_in_which_another_model_speaks_first_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from convbench.errors import TrainError
 from convbench.learn.select import select
-from convbench.schema import Branch, Failure
+from convbench.schema import Failure
 from convbench.schema.recipe import Data
 from tests.learn import tiny
 
@@ -21,9 +21,6 @@ def test_only_judged_train_conversations_of_the_own_policy_enter(tmp_path: Path)
     unjudged = tiny.conversation("q0", 3, ["a", "b"])
     unread = tiny.conversation("q0", 4, ["a", "b"])
     other = tiny.conversation("q0", 5, ["OTHER", "OTHER"], specs="s2")
-    branch = tiny.conversation(
-        "q0", 6, ["a", "b"], branch=Branch(parent="run-q0-0", turn=1, candidate=0)
-    )
     held = tiny.conversation("t0", 0, ["TEST", "TEST"])
     valid = tiny.conversation("v0", 0, ["VALID", "VALID"])
     judged = [
@@ -33,7 +30,6 @@ def test_only_judged_train_conversations_of_the_own_policy_enter(tmp_path: Path)
         (unjudged, []),
         (unread, [tiny.verdict(unread, None)]),
         (other, [tiny.verdict(other, 1.0)]),
-        (branch, [tiny.verdict(branch, 1.0)]),
         (held, [tiny.verdict(held, 1.0)]),
         (valid, [tiny.verdict(valid, 1.0)]),
     ]
@@ -45,7 +41,7 @@ def test_only_judged_train_conversations_of_the_own_policy_enter(tmp_path: Path)
         "failed": 1,
         "not judged": 1,
         "judge failed": 1,
-        "of another policy or a branch": 2,
+        "of another policy": 1,
         "not in split train": 2,
     }
 

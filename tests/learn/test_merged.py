@@ -117,9 +117,8 @@ def test_a_run_twice_or_learners_of_one_run_are_refused(runs: list[Run]) -> None
     with pytest.raises(UsageError, match="found it twice"):
         merge_runs([runs[0], runs[0]], Data())
     paths = tuple(run.path for run in runs)
-    for recipe, sets in (("sweet", ()), ("step-dpo", ("pairing.source=resampled",))):
-        with pytest.raises(TrainError, match="expected one --run"):
-            stages.train(recipe, paths, model="local:pocket", set=sets, dry_run=True)
+    with pytest.raises(TrainError, match="expected one --run"):
+        stages.train("sweet", paths, model="local:pocket", dry_run=True)
 
 
 def test_a_run_that_nobody_judged_is_learnt_by_likelihood(runs: list[Run]) -> None:

@@ -66,7 +66,7 @@ def test_a_log_that_is_read_again_is_the_one_that_is_held(
     if those == "one":
         of = runs[1:]
     elif those == "one of them large":
-        sizes = sorted(sum(map(size_of, run.record_files("conversations.jsonl"))) for run in runs)
+        sizes = sorted(sum(map(size_of, [run.path / "conversations.jsonl"])) for run in runs)
         assert sizes[0] < sizes[1]
         large = sizes[0]
     data = Data(judge="rules", **settings)

@@ -28,7 +28,6 @@ from convbench.learn.steps import batch_notes, with_accumulation
 from convbench.learn.train import adopt_placement, split_sets, train_recipe
 from convbench.models.devices import host_memory
 from convbench.models.weights_path import ModelShape, shape_of, shipped_folder
-from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec, Recipe
 from tests.helpers import stages
@@ -465,5 +464,3 @@ def test_cards_of_unknown_size_and_other_machines_are_not_judged(
     assert any(line.startswith("memory: unknown") for line in done.preview)
     card.delenv("CUDA_VISIBLE_DEVICES")
     card.setenv("CONVBENCH_SIMULATED_HOST", "8")
-    nodes = replace(options, launch="zero3", nodes=2, spread=ShardOptions(on="slurm"))
-    assert any(line.startswith("memory: unknown") for line in train_recipe(nodes).preview)

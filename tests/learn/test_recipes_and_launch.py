@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,17 +9,12 @@ import pytest
 import yaml
 
 from convbench import catalog
-from convbench.errors import MissingDependency, SpecError, TrainError, UsageError
+from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.learn import launch as launching
-from convbench.learn import multinode
-from convbench.learn.launch import NodeGroup, on_machines, read_node_group
 from convbench.learn.train import choose_launch, split_sets
 from convbench.options.shared import SpecOptions
-from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Fit, LaunchSpec, Recipe
-from convbench.shards.scripts import SlurmJob
-from convbench.store import Run
 
 
 def recipe(name: str, **sets: object) -> Recipe:
@@ -183,7 +175,15 @@ def test_deepspeed_on_several_machines_is_started_by_each_of_them(name: str) -> 
     """accelerate would start pdsh without a list of hosts, each machine as the first."""
     options = TrainOptions("swift", launch=name)
     found, _ = choose_launch(options, recipe("swift"), {}, gpus=8)
-    second = on_machines(found, NodeGroup(1, 3, "10.0.0.1", 29500))
+    assert found.accelerate is not None
+    second = found.model_copy(
+        update={
+            "accelerate": {
+                **found.accelerate, "num_machines": 3, "num_processes": 6, "machine_rank": 1,
+                "main_process_ip": "10.0.0.1",
+            }
+        }
+    )  # fmt: skip
     written = launching.accelerate_config(second, Fit(), bf16=True)
     assert written["deepspeed_config"]["deepspeed_multinode_launcher"] == "standard"
     assert (written["num_machines"], written["num_processes"]) == (3, 6)
@@ -193,77 +193,6 @@ def test_deepspeed_on_several_machines_is_started_by_each_of_them(name: str) -> 
     sets = {"accelerate.deepspeed_config.deepspeed_multinode_launcher": "pdsh"}
     with pytest.raises(SpecError, match=r"'pdsh', which needs a file of hosts.*expected standard"):
         choose_launch(options, recipe("swift"), sets, gpus=8)
-
-
-def test_which_machine_this_is_says_the_scheduler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = {"CONVBENCH_NODE_RANK": "1", "CONVBENCH_MASTER": "10.0.0.1:29500"}
-    assert read_node_group(2, own) == NodeGroup(1, 2, "10.0.0.1", 29500)
-    program = tmp_path / "scontrol"
-    program.write_text('#!/bin/sh\n[ "$1 $2" = "show hostnames" ] && printf "n7\\nn8\\n"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    slurm = {"SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[7-8]",
-             "SLURM_JOB_ID": "20005"}  # fmt: skip
-    assert read_node_group(2, slurm) == NodeGroup(1, 2, "n7", 20_005)
-    for wrong, words in (
-        ({}, "no CONVBENCH_NODE_RANK and no SLURM_NODEID"),
-        ({**own, "CONVBENCH_NODE_RANK": "2"}, "found rank 2; expected 0 to 1"),
-        ({**own, "CONVBENCH_NODE_RANK": "-1"}, "expected a whole number"),
-        ({**own, "CONVBENCH_MASTER": "a b:1"}, "expected HOST:PORT"),
-        ({**slurm, "SLURM_NNODES": "3"}, "found SLURM_NNODES 3"),
-        ({"SLURM_NODEID": "0"}, "no CONVBENCH_MASTER and no SLURM_JOB_NODELIST"),
-    ):
-        with pytest.raises(SpecError, match=words):
-            read_node_group(2, wrong)
-    with pytest.raises(SpecError, match="starts one process without a launcher"):
-        on_machines(launch("none"), NodeGroup(0, 2, "h", 1))
-
-
-def test_an_interrupt_leaves_the_job_to_slurm_and_is_passed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Submitted(SlurmJob):
-        def poll_shards(self) -> int:
-            raise KeyboardInterrupt
-
-    def submit(script: Path, text: str, logs: Path, count: int) -> SlurmJob:
-        return Submitted("7", script, logs, count)
-
-    monkeypatch.setattr(multinode, "submit_slurm", submit)
-    options = TrainOptions("swift", launch="zero3", nodes=2, spread=ShardOptions(on="slurm"))
-    run = Run(tmp_path / "a run", None)  # type: ignore[arg-type]
-    with pytest.raises(KeyboardInterrupt):
-        multinode.train_on_machines(options, [run], tmp_path / "out")
-    assert capsys.readouterr().err == "note: job 7 goes on; scancel 7 ends it\n"
-
-
-def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> None:
-    run = Run(tmp_path / "a run", None)  # type: ignore[arg-type]
-    options = TrainOptions(
-        "swift", launch="zero3", nodes=2, spread=ShardOptions(on="slurm"), dry_run=True
-    )
-    script = tmp_path / "script"
-    script.write_text(multinode.launch_text(options, [run], tmp_path / "out"))
-    subprocess.run(["bash", "-n", str(script)], check=True)
-    text = script.read_text()
-    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n" in text
-    assert f"--output={tmp_path}/out/logs/rank-%t.log" in text
-    line = text.splitlines()[-1]
-    words = shlex.split(line[line.index(sys.executable) :])
-    assert words[1:5] == ["-m", "convbench", "train", "swift"]
-    assert set(words[5:]) == {f"--run={run.path}", f"--out={tmp_path / 'out'}",
-                              "--launch=zero3", "--nodes=2"}  # fmt: skip
-    on_ray = dataclasses.replace(options, spread=ShardOptions(on="ray:10.0.0.1:6379"))
-    assert "# 2 tasks on 10.0.0.1:6379" in multinode.launch_text(on_ray, [run], tmp_path / "out")
-    for wrong in ("local", "slurm:4", "k8s"):
-        with pytest.raises(UsageError, match="expected slurm, ray or ray:ADDRESS, and --nodes N"):
-            multinode.launch_text(
-                dataclasses.replace(options, spread=ShardOptions(on=wrong)), [run], tmp_path
-            )
-    with pytest.raises(UsageError, match="found no --nodes"):
-        multinode.launch_text(dataclasses.replace(options, nodes=None), [run], tmp_path)
 
 
 def test_sets_are_sorted() -> None:

@@ -129,11 +129,11 @@ def test_turns_weigh_by_the_credit_they_were_given(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="run convbench credit first"):
         weights.weigh_composed(select(run, Data()), by(reward="advantage"))
     append_credit(run, (
-        TurnCredit(conversation_id=talk.conversation_id, turn_index=place, source="branches:j",
+        TurnCredit(conversation_id=talk.conversation_id, turn_index=place, source="critic:j",
                    advantage=number - place / 10)
         for number, talk in enumerate(talks[:-1]) for place in (1, 3)
     ))  # fmt: skip
-    found = weights.weigh_composed(select(run, Data()), by(reward="advantage", credit="branches:j"))
+    found = weights.weigh_composed(select(run, Data()), by(reward="advantage", credit="critic:j"))
     assert found.by_turn[talks[2].conversation_id] == pytest.approx((1.9, 1.7))
     assert len(found.items) == len(talks) - 1
     assert found.skipped == {"without credit of every turn": 1}

@@ -16,7 +16,7 @@ from convbench.learn import pairs
 from convbench.learn.export import export_paired
 from convbench.learn.pairs import Pairs, PolicyReply
 from convbench.learn.rows import pair_rows
-from convbench.learn.select import Selection, select, select_branches
+from convbench.learn.select import Selection, select
 from convbench.learn.sweet.candidates import iter_histories, reply_key, reply_of
 from convbench.learn.sweet.pairs import Candidate, SweetArgs, policy_pairs
 from convbench.learn.tokens import ChatTokens
@@ -24,7 +24,6 @@ from convbench.rollout.candidates import CandidatePosition as Wanted
 from convbench.rollout.candidates import candidate_row
 from convbench.rollout.plan import call_key, sample_candidate, seen_before
 from convbench.schema import (
-    Branch,
     Completion,
     Conversation,
     Message,
@@ -104,31 +103,8 @@ def test_step_dpo_pairs_reply_by_reply(tmp_path: Path) -> None:
     assert "RESULT figs" in chat.tokenizer.decode(other.prompt_ids)
 
 
-def test_branches_and_final_replies_part_where_what_they_saw_is_equal(tmp_path: Path) -> None:
-    won, lost = ("WON", called("a", "eggs")), ("LOST", called("b", "eggs"))
-    run = tooled(tmp_path / "run", (talk(0, *lost), 0.5))
-    leavings = [
-        (talk(1, *won), 0.9),
-        (talk(2, "OTHER", called("c", "nuts")), 0.1),
-        (talk(3, "GUESS"), 0.2),
-        (talk(4, "WON", called("d", "eggs", said=" today")), 0.8),
-    ]
-    left = [
-        item.model_copy(update={"branch": Branch(parent="run-q0-0", turn=1, candidate=i)})
-        for i, (item, _) in enumerate(leavings)
-    ]
-    rewards = [reward for _, reward in leavings]
-    tooled(run.branches_folder, *zip(left, rewards, strict=True))
-    selection = select(run, Data())
-    found = pairs.branched_turns(selection, select_branches(selection, Data()))
-    first, second, third = found.items
-    assert (first.chosen.text, first.rejected.text) == ("WON", "LOST")
-    assert contents(first.messages)[-1] == "RESULT eggs"
-    assert second.rejected.calls
-    assert contents(second.messages) == ["q0 ask 0"]
-    assert (bool(third.chosen.calls), third.rejected.text) == (True, "GUESS")
-    assert found.skipped == {"pairs whose tools returned different results for the same calls": 1}
-
+def test_final_replies_part_where_what_they_saw_is_equal(tmp_path: Path) -> None:
+    won = ("WON", called("a", "eggs"))
     both = two(tmp_path / "dpo", won, ("GUESS",))
     with pytest.raises(TrainError, match=r"other tools.*pairing.protocol=talk.*step-dpo"):
         pairs.final_replies(both, catalog.load_spec(ProtocolSpec, "protocols", "direct"))

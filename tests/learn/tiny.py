@@ -11,7 +11,6 @@ from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.pairs import PolicyReply
 from convbench.schema import (
-    Branch,
     Conversation,
     Example,
     Failure,
@@ -224,17 +223,3 @@ def judged_run(folder: Path, model: str = "local:nowhere") -> Run:
 def reply(text: str, cut: bool = False) -> PolicyReply:
     """What the policy said."""
     return PolicyReply(text, cut)
-
-
-def branched(folder: Path) -> Run:
-    """One conversation of reward 1 with two turns, left twice at each; and one of reward 0."""
-    parent, other = (conversation("q0", i, ["P0", "P1"]) for i in range(2))
-    judged = [(parent, [verdict(parent, 1.0)]), (other, [verdict(other, 0.0)])]
-    left = []
-    for i, (turn, reward) in enumerate(((1, 0.2), (1, 0.4), (3, 0.5), (3, 0.7), (3, None))):
-        branch = Branch(parent="run-q0-0", turn=turn, candidate=i)
-        item = conversation("q0", 2 + i, ["B", "C"], branch=branch)
-        left.append((item, [verdict(item, reward)]))
-    run = make_run(folder, judged, [example("q0")])
-    make_run(run.branches_folder, left, [example("q0")])
-    return run

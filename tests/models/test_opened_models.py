@@ -17,8 +17,6 @@ from convbench.experiments.seal import train_rounds
 from convbench.judges.adaptation.grader import open_grader
 from convbench.judges.adaptation.learner import Question
 from convbench.judges.adaptation.settings import InnerSettings
-from convbench.learn.branches import BranchPreparation
-from convbench.learn.job import Job, TrainContext
 from convbench.learn.select import select
 from convbench.learn.sweet.candidates import sample_candidates
 from convbench.learn.sweet.pairs import SweetArgs
@@ -27,7 +25,7 @@ from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import open_cast
-from convbench.schema.recipe import LaunchSpec, Recipe
+from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.helpers import stages
 from tests.learn.tiny import save_model
@@ -182,7 +180,7 @@ def test_a_grader_too(provider: Provider, tmp_path: Path) -> None:
     assert with_settings(drained(provider), 64)
 
 
-def test_candidates_and_branches_too(provider: Provider, tmp_path: Path) -> None:
+def test_candidates_too(provider: Provider, tmp_path: Path) -> None:
     """SWEET's candidates were sampled at another length than the conversations."""
     specs = specs_with(tmp_path / "mine", plain=PLAIN, thinker=THINKER)
     run = built(tmp_path / "run", specs, model="thinker", tasks=12)
@@ -196,13 +194,6 @@ def test_candidates_and_branches_too(provider: Provider, tmp_path: Path) -> None
         run, recipe, chosen, settings, tmp_path / "c.jsonl", QUIET.with_specs(specs.folders)
     )
     assert with_settings(drained(provider), 512), "candidates"
-
-    means = TrainContext(QUIET, specs, catalog.load_spec(LaunchSpec, "launch", "none"))
-    learner = catalog.load_spec(Recipe, "recipes", "step-dpo")
-    BranchPreparation.from_job(
-        Job(learner.model_copy(update={"run": str(run.path)}), tmp_path), means
-    ).do_work()
-    assert with_settings(drained(provider), 512), "branches"
 
 
 def test_a_run_made_before_still_has_its_settings(provider: Provider, tmp_path: Path) -> None:

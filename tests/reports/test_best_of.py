@@ -9,13 +9,12 @@ from statistics import fmean
 
 import pytest
 
-from convbench.learn.credit import credit_turns
 from convbench.reports.layout import report_document
 from convbench.reports.sections import read_sections
 from convbench.reports.tables.results import ORACLE, best_of, best_of_table
 from convbench.schema.conversation import TurnCredit
 from convbench.store.notes import append_credit
-from tests.learn.sweet.planted import left, planted
+from tests.learn.sweet.planted import planted
 
 
 def counted(scored: list[tuple[float, float]], n: int) -> float:
@@ -41,22 +40,20 @@ def test_the_table_reads_the_runs_credit(tmp_path: Path) -> None:
     run, decisive = planted(tmp_path / "run", 16, 4)
     section = read_sections([run], split="train")[0]
     assert best_of_table(section, "planted", "clustered") is None, "no turn has credit yet"
-    left(run, 8)
-    credit_turns(run, "branches")
-    backwards = [
-        TurnCredit(conversation_id=c.conversation_id, turn_index=1, source="critic:contrary",
-                   advantage=-float(c.conversation_id in decisive))
-        for c in run.conversations()
-    ]  # fmt: skip
-    append_credit(run, backwards)
+    for source, sign in (("critic:planted", 1.0), ("critic:contrary", -1.0)):
+        append_credit(run, [
+            TurnCredit(conversation_id=c.conversation_id, turn_index=1, source=source,
+                       advantage=sign * float(c.conversation_id in decisive))
+            for c in run.conversations()
+        ])  # fmt: skip
     section = read_sections([run], split="train")[0]
     table = best_of_table(section, "planted", "clustered")
     assert table is not None
     assert [c.head for c in table.columns[3:]] == ["N = 1", "N = 2", "N = 4"]
     rows = {row[1].text: [float(cell.text) for cell in row[3:]] for row in table.rows}
-    right, wrong, best = (rows[name] for name in ("branches:planted", "critic:contrary", ORACLE))
+    right, wrong, best = (rows[name] for name in ("critic:planted", "critic:contrary", ORACLE))
     assert right[0] == wrong[0] == best[0], "one of one is the mean"
-    assert right == pytest.approx(best, abs=0.02), "branches pick as well as can be"
+    assert right == pytest.approx(best, abs=0.02), "the planted turns pick as well as can be"
     assert wrong[2] < wrong[1] < wrong[0] < best[1] < best[2]
     parts = report_document([section], judge="planted").parts
     assert any(t.label == "best-of-n" for part in parts for t in part.tables)

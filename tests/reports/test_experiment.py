@@ -10,7 +10,6 @@ from convbench.experiments.cells import iter_cells, plan_steps
 from convbench.reports.policies import NAMES
 from convbench.reports.published import ALSO, paper_tables
 from convbench.schema.experiment import ExperimentSpec, recipe_of
-from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.helpers import stages
 from tests.helpers.report_tables import table_of
@@ -76,14 +75,6 @@ def test_as_printed_is_the_paper_by_other_rules():
     assert {"sciq", "sciqa"} < set(shipped("paper-clarifying-as-printed").tasks)
 
 
-def test_step_dpo_has_new_branches_beside_the_logged_ones():
-    """ "Generate a new trajectory in each step": both readings stand in the paper's tables."""
-    spec = shipped("paper")
-    assert catalog.load_spec(Recipe, "recipes", "step-dpo").pairing.source == "logged"
-    assert spec.sets_of("step-dpo") == {}
-    assert spec.sets_of("step-dpo:resampled") == {"pairing.source": "resampled"}
-
-
 def test_both_readings_of_the_sample_size_are_one_experiment():
     spec = shipped("size-trajectories")
     assert spec.sets_of("refit")["data.unit"] == "conversation"
@@ -101,7 +92,7 @@ def test_every_step_is_listed_in_order():
         "eval refit-2000", "train refit", "eval refit",
     ]  # fmt: skip
     assert len({cell.name for cell in iter_cells(shipped("paper"))}) == 12
-    assert len(plan_steps(shipped("paper"))) == 12 * (2 + 2 * 7)
+    assert len(plan_steps(shipped("paper"))) == 12 * (2 + 2 * 6)
 
 
 SMALL = """extends: pocket

@@ -22,7 +22,7 @@ __all__ = ["cache"]
 def observations(run: Run, split: str) -> list[Observation]:
     """What a report would observe, each record read and graded."""
     protocol, examples = run.manifest.protocol, run.examples
-    own = [(t, examples[t.example_id]) for t in run.conversations() if t.branch is None]
+    own = [(t, examples[t.example_id]) for t in run.conversations()]
     return [
         Observation(
             unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
@@ -116,7 +116,7 @@ def test_verdicts_are_joined_with_their_conversations(
     newest = list(run.verdicts())
     for at_once in (7, policies.JOINED_AT_ONCE):
         monkeypatch.setattr(policies, "JOINED_AT_ONCE", at_once)
-        observed = [row for *_, row in policies.observe_run(run, "all", branches=True)]
+        observed = [row for *_, row in policies.observe_run(run, "all")]
         assert [row.conversation_id for row in observed] == [
             row.conversation_id for row in run.conversation_rows()
         ]
@@ -134,7 +134,7 @@ def test_verdicts_are_joined_with_their_conversations(
 
 
 def test_words_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every conversation, branches too; of a sealed part not again."""
+    """Of every conversation; of a sealed part not again."""
     run = make_run(tmp_path / "run", parts=2)
     count_words, protocol = grades.count_words, run.manifest.protocol
     expected = [(talk.conversation_id, count_words(protocol, talk)) for talk in run.conversations()]

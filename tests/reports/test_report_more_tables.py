@@ -4,12 +4,8 @@ import json
 
 import pytest
 
-from convbench.hub.verify import verify_target
-from convbench.options.report import ReportOptions
 from convbench.reports.document import Cell
 from convbench.reports.published import colbench_table, self_edit_table
-from convbench.reports.report import create_report
-from convbench.reports.verification import seal_report
 from convbench.reports.writers import render_text
 from tests.helpers import stages
 from tests.helpers.report_tables import cells, right_on, table_of
@@ -141,23 +137,6 @@ def test_rounds_of_self_edits_stand_in_the_report(seal):
     assert lines["SEAL round 1"][2:] == ["+0.200", "[-1.071, +1.471]", "4", "2"]
     assert lines["nothing"][4:] == ["2", "2"]
     assert lines["untrained self-edits"][2:4] == ["-", "-"]
-
-
-def test_a_reports_seal_leaves_the_accuracies_of_self_edits(seal):
-    options = ReportOptions((seal.path,))
-    before = create_report(options)
-    page = seal.reports_folder / "report.md"
-    page.write_text(render_text(before.document, "markdown"))
-    seal_report(before.document, options, [seal], None, [page])
-    again = table_of(create_report(options), "What self-edits teach")
-    assert again == table_of(before, "What self-edits teach")
-    assert not verify_target(str(seal.reports_folder)).problems
-
-
-def test_accuracies_of_earlier_versions_are_read(seal):
-    before = table_of(stages.report(seal.path), "What self-edits teach")
-    (seal.reports_folder / "self-edits.json").rename(seal.reports_folder / "seal.json")
-    assert table_of(stages.report(seal.path), "What self-edits teach") == before
 
 
 def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):

@@ -61,8 +61,6 @@ def test_a_full_disk_at_the_start_leaves_no_run(tmp_path: Path, disk: Path) -> N
     (disk / "filler").unlink()
     again = convbench(tmp_path, *BUILD, "--tasks", "2", "--run", "disk/run")
     assert again.code == 0, again.err
-    checked = convbench(tmp_path, "verify", "disk/run")
-    assert checked.code == 0, checked.err
 
 
 def test_a_read_only_disk_is_said(tmp_path: Path, disk: Path) -> None:

@@ -51,7 +51,7 @@ def test_rows_are_what_the_records_say(tmp_path: Path, cache: Path) -> None:
     """At first use, which makes the sidecars, and at the next, which reads them."""
     run = make_run(tmp_path / "run")
     talks, verdicts = rows_of_conversations(run), values_of(run.verdicts())
-    assert {row.ended for row in talks} == {row.is_branch for row in talks} == {True, False}
+    assert {row.ended for row in talks} == {True, False}
     assert len(talks) == 61
     times = []
     for _ in range(2):
@@ -384,7 +384,7 @@ def test_names_of_any_letters_come_back(tmp_path: Path) -> None:
     assert Conversation.model_validate(run.read_conversation(*next(run.conversation_rows())[:3]))
 
 
-def test_files_of_shards_come_one_after_the_other(tmp_path: Path) -> None:
+def test_files_come_one_after_the_other(tmp_path: Path) -> None:
     """A key that stands in two of them counts where it stands last."""
     folders = [make_run(tmp_path / name, parts) for name, parts in (("a", 2), ("b", 3))]
     files = [run.conversations_file for run in folders]

@@ -70,7 +70,7 @@ def label_units(
     """Return the units with a score of this judge in a split (`all` for any), sorted by key: one
     for each example, sample number and temperature, with the conversations of the policies.
 
-    Only conversations that the judge scored are in them; branches are left out. Without `policies`
+    Only conversations that the judge scored are in them. Without `policies`
     all count. Raise RunError for an unknown policy.
     """
     known = policies_by_name(run)
@@ -88,7 +88,7 @@ def label_units(
         }
         for talk in member.conversations():
             score, example = scores.get(talk.conversation_id), member.examples[talk.example_id]
-            if score is None or talk.branch is not None or split not in ("all", example.split):
+            if score is None or split not in ("all", example.split):
                 continue
             key = f"{talk.example_id}#{talk.sample}@{talk.temperature:g}"
             unit = units.setdefault(key, LabelUnit(key, example.group_id))

@@ -19,23 +19,16 @@ from convbench.models.weights_path import SHIPPED_REFS, policy_weights
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import check_affordable, max_calls, open_caller, raise_stop
 from convbench.rollout.candidates import (
-    CANDIDATES_FILE,
     CandidateJob,
     CandidatePosition,
-    CandidateRequest,
     SampleSummary,
     candidate_rows,
     open_candidate_model,
-    position_key,
-    request_candidates,
 )
 from convbench.rollout.candidates import sample_candidates as sample_them
-from convbench.rollout.manifest import follow_up_manifest
 from convbench.rollout.plan import seen_before
 from convbench.schema import ToolCall
 from convbench.schema.recipe import Recipe
-from convbench.shards.runner import ShardRunner
-from convbench.store.jsonl import Appender
 from convbench.store.run import Run
 from convbench.views import policy_turns
 
@@ -126,12 +119,11 @@ def sample_candidates(
     settings: SweetArgs,
     file: Path,
     calls: CallOptions,
-    runner: ShardRunner | None = None,
 ) -> None:
     """Append the missing candidates of every turn to the file; nothing is done if there are none.
 
-    With shards they are sampled in a folder of the run and then gathered. Raise what stopped it
-    early, or TrainError if some failed or are missing; the same call then resumes.
+    Raise what stopped it early, or TrainError if some failed or are missing; the same call
+    then resumes.
     """
     jobs = [
         (
@@ -144,10 +136,7 @@ def sample_candidates(
     ]
     if not jobs:
         return
-    if runner is not None and runner.spread.is_requested:
-        done = _sample_by_shards(run, recipe, settings, jobs, file, runner)
-    else:
-        done = run_in_loop(lambda: _sample_here(run, recipe, settings, jobs, file, calls))
+    done = run_in_loop(lambda: _sample_here(run, recipe, settings, jobs, file, calls))
     raise_stop(done.jobs)
     if done.failures:
         count, (words, _) = done.failures.total(), done.failures.most_common(1)[0]
@@ -176,39 +165,6 @@ async def _sample_here(
             )
     finally:
         await model.aclose()
-
-
-def _sample_by_shards(
-    run: Run,
-    recipe: Recipe,
-    settings: SweetArgs,
-    jobs: list[CandidateJob],
-    file: Path,
-    runner: ShardRunner,
-) -> SampleSummary:
-    path = run.path / "candidates" / file.parent.name
-    if (path / "run.json").exists():
-        held = Run.open(path)
-    else:
-        held = Run.create(
-            path,
-            follow_up_manifest(run.manifest, run.manifest.cast, kind="branch"),
-            list(run.examples.values()),
-        )
-    request_candidates(
-        held,
-        CandidateRequest(model=_starting_model(run, recipe), temperature=settings.temperature),
-        jobs,
-    )
-    done = runner.sample_candidates(held)
-    remaining = {position_key(reply.model_dump()) for _, reply in jobs}
-    with Appender(file) as gathered:
-        for source in held.record_files(CANDIDATES_FILE):
-            for row in candidate_rows(source):
-                if position_key(row) in remaining:
-                    gathered.write(json.dumps(row).encode())
-                    remaining.discard(position_key(row))
-    return done
 
 
 def _starting_model(run: Run, recipe: Recipe) -> str:

@@ -48,7 +48,6 @@ from convbench.models.devices import list_devices
 from convbench.models.weights_path import shape_of
 from convbench.schema import text_of
 from convbench.schema.recipe import Recipe
-from convbench.shards.runner import ShardRunner
 from convbench.store.checkpoint import Checkpoint
 from convbench.views import policy_turns
 
@@ -201,7 +200,6 @@ class SweetPreparation:
             self.settings,
             file,
             self.context.calls,
-            ShardRunner(self.context.spread, self.context.calls, self.context.specs),
         )
         if not self.is_ready():
             self._rank_candidates()

@@ -40,7 +40,6 @@ from convbench.reports.tables import reference_table
 from convbench.schema import Turn
 from convbench.stats.means import ErrorKind
 from convbench.store import Run
-from convbench.store.shards import is_shard_folder, is_superseded
 
 CALLS = "calls.jsonl"
 STATEMENTS = "The paper's statements"
@@ -75,7 +74,7 @@ class CellCost:
 def cost_table(runs: Sequence[Run], ends: StepEnds) -> Table:
     """Return the table of dollars, tokens and hours, a row for each cell and a last row `All`.
 
-    A cell's row includes its evaluations and branches. Cells without a run that have steps in
+    A cell's row includes its evaluations. Cells without a run that have steps in
     `ends` have a row too. A `+ ?` after a total means that some prices are unknown. Runs that
     cannot be read are counted in a note.
     """
@@ -101,7 +100,7 @@ def cost_table(runs: Sequence[Run], ends: StepEnds) -> Table:
 
 def _cost_notes(total: CellCost) -> Iterator[str]:
     yield (
-        "A cell includes its conversations, judging, branches and the evaluation of every learner. "
+        "A cell includes its conversations, judging and the evaluation of every learner. "
         "Lost, unused: attempts without a reply, at their highest possible cost, and replies that "
         "are in no record. Dollars are as reported by the provider, otherwise from its price list; "
         "models on your own machines count as free. Hours: duration of the steps, all attempts "
@@ -132,18 +131,15 @@ def _cost_row(name: str, cost: CellCost) -> tuple[Cell, ...]:
 
 
 def _cell_cost(run: Run, ends: StepEnds) -> CellCost:
-    """Return the cost of a run with its evaluations and branches."""
+    """Return the cost of a run with its evaluations."""
     cost = CellCost(seconds=_cell_seconds(run.path.name, ends))
     tokens = 0
     for path in sorted({run.path, *(file.parent for file in run.path.rglob("run.json"))}):
-        if is_shard_folder(path):
-            continue  # counted with its run
         try:
             tokens += _add_record_costs(Run.open(path), cost)
         except ConvbenchError:  # also listed as missing
             cost.unread += 1
-    files = (file for file in run.path.rglob(CALLS) if not is_superseded(file.parent))
-    journals = [Journal(path).total_cost() for path in sorted(files)]
+    journals = [Journal(path).total_cost() for path in sorted(run.path.rglob(CALLS))]
     cost.tokens = max(tokens, sum(count for count, _ in journals))
     cost.total = max(cost.conversations + cost.judges, sum(usd for _, usd in journals))
     return cost

@@ -237,7 +237,7 @@ def _find_conversation(policy: Policy, unit: str) -> tuple[Run, Conversation, Ex
         start = f"{member.family}/" if policy.members else ""
         for talk in member.run.conversations():
             name = f"{start}{talk.example_id}#{talk.sample}@{talk.temperature:g}"
-            if name == unit and talk.branch is None:
+            if name == unit:
                 return member.run, talk, member.run.examples[talk.example_id]
     raise LookupError(unit)  # cannot happen: the rows come from these conversations
 

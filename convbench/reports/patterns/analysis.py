@@ -52,7 +52,7 @@ def read_responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
     tables.
 
     Several runs are one policy each, in any order; a single run also brings its children.
-    Conversations that failed and branches are left out. Raise RunError for fewer than two policies,
+    Conversations that failed are left out. Raise RunError for fewer than two policies,
     or one without conversations of the split.
     """
     if len(runs) == 1:
@@ -77,7 +77,7 @@ def responses_of(policies: Sequence[Policy]) -> list[Response]:
     """Return the final responses of these policies in their order; of a pooled policy those of all
     its runs.
 
-    Conversations that failed, branches, those of other splits and those without a final response
+    Conversations that failed, those of other splits and those without a final response
     are left out.
     """
     return [
@@ -90,7 +90,7 @@ def responses_of(policies: Sequence[Policy]) -> list[Response]:
 
 def _policy_responses(policy: Policy, name: str) -> Iterator[Response]:
     examples, protocol = policy.run.examples, policy.run.manifest.protocol
-    talks = (t for t in policy.run.conversations() if t.failure is None and t.branch is None)
+    talks = (t for t in policy.run.conversations() if t.failure is None)
     for talk in sorted(talks, key=lambda t: t.key):
         example = examples.get(talk.example_id)
         if example is None or policy.split not in ("all", example.split):

@@ -317,11 +317,10 @@ def _policy_accuracies(policy: Policy, judge: str, *, before: bool = False) -> V
 
 def accuracies_file(reports: Path) -> Path:
     """Return the file of accuracies in a run's folder of reports: that of the recipe, else of a
-    labelled learner. If there is none it is `seal.json`, as earlier versions named it; a report's
-    seal of that name has none of its keys."""
+    labelled learner."""
     file = reports / ACCURACIES
     labelled = sorted(reports.glob(f"{file.stem}-*.json"))
-    return next((path for path in (file, *labelled) if path.is_file()), reports / "seal.json")
+    return next((path for path in (file, *labelled) if path.is_file()), file)
 
 
 def _baseline_accuracies(policy: Policy, name: str) -> Values:

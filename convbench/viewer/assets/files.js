@@ -91,8 +91,8 @@ let partners = null;
 /** The conversation of a run about the same question, of the same sample and temperature. */
 function partner(row, run) {
   const key = (one, of) => [of, one.q, one.sample, one.temperature].join();
-  partners ??= new Map(rows.filter((one) => !one.branch).map((one) => [key(one, one.run), one]));
-  return row.run === run || row.branch ? undefined : partners.get(key(row, run));
+  partners ??= new Map(rows.map((one) => [key(one, one.run), one]));
+  return row.run === run ? undefined : partners.get(key(row, run));
 }
 
 /** How many conversations each choice would have, every other filter kept. */

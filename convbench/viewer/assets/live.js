@@ -61,8 +61,7 @@ function words(one, run) {
     one.usd === null ? "cost unknown" : dollars(one.usd),
   ].filter(Boolean);
   const ago = one.since_s < 10 ? "just now" : `${Math.round(one.since_s)} s ago`;
-  return [h("b", null, run?.name ?? "run"), ` grew ${ago}: `, parts.join(" · "),
-    one.shards && h("small", { class: "shards" }, one.shards)];
+  return [h("b", null, run?.name ?? "run"), ` grew ${ago}: `, parts.join(" · ")];
 }
 
 const span = (seconds) =>

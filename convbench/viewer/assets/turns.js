@@ -101,7 +101,7 @@ export function pagePicture(id, place, words = "Show the page as a picture") {
   return box;
 }
 
-/** What the turn was worth, as a critic or branches say. */
+/** What the turn was worth, as a critic says. */
 function worth(advantage) {
   const sign = advantage < 0 ? "−" : "+";
   return h(

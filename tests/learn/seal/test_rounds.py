@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,6 @@ from convbench.errors import DataError, RunError, SpecError
 from convbench.experiments.rounds import (
     RoundsResult,
     examples_of,
-    judge_of,
-    score_run,
     unseen_examples,
 )
 from convbench.experiments.seal import run_seal, train_rounds
@@ -26,7 +23,6 @@ from convbench.judges.adaptation.passages import (
 )
 from convbench.judges.run import judges_of
 from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.spread import ShardOptions
 from convbench.options.train import RoundsOptions
 from convbench.reports.adaptation import as_markdown, write_forgetting
 from convbench.reports.tables.many_passages import forgetting_table
@@ -115,27 +111,6 @@ def test_what_is_done_is_not_done_again(done: tuple[Run, Path, RoundsResult]) ->
     before = state(run.path)
     run_seal(options(run, judge))
     assert state(run.path) == before
-
-
-@pytest.mark.exhaustive
-def test_adaptations_are_work_like_any_other(
-    done: tuple[Run, Path, RoundsResult], tmp_path: Path
-) -> None:
-    """Shard by shard they come to what one process came to, each once."""
-    run, file, _ = done
-    left = shutil.ignore_patterns(
-        "rounds", "checkpoints", "evals", "reports", "adaptations*", "verdicts*", "seals*", "calls*"
-    )
-    other = Run.open(shutil.copytree(run.path, tmp_path / "run", ignore=left))
-    asked = replace(options(other, file), spread=ShardOptions(shards=3))
-    judge, calls = judge_of(other, asked)
-    score_run(other, judge, replace(asked, calls=calls))
-    found = [v for v in other.verdicts() if v.fingerprint == judge.fingerprint]
-    wanted = {v.conversation_id: v for v in run.verdicts() if v.fingerprint == judge.fingerprint}
-    assert len(found) == len(wanted) == len({v.conversation_id for v in found})
-    for verdict in found:
-        assert verdict.scores == pytest.approx(wanted[verdict.conversation_id].scores)
-    assert len(list(other.path.glob("shards/*/adaptations.jsonl"))) >= 2
 
 
 @pytest.mark.exhaustive

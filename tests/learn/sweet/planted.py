@@ -20,9 +20,8 @@ from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.pocket import speakers
 from convbench.pocket.world import LETTERS, PROPERTIES
-from convbench.rollout.manifest import follow_up_manifest, make_manifest
+from convbench.rollout.manifest import make_manifest
 from convbench.schema import (
-    Branch,
     Conversation,
     Example,
     ModelConfig,
@@ -76,31 +75,6 @@ def planted(folder: Path, tasks: int, samples: int, seed: int = 0) -> tuple[Run,
     return run, decisive
 
 
-def left(run: Run, per_turn: int, seed: int = 0) -> Run:
-    """Write the run's branches: from each policy turn on, questions by lot to the end, judged."""
-    manifest = follow_up_manifest(run.manifest, run.manifest.cast, kind="branch")
-    held = Run.create(run.branches_folder, manifest, list(run.examples.values()))
-    talks, verdicts = [], []
-    for parent in run.conversations():
-        example = run.examples[parent.example_id]
-        wanted = f"Which {example.inputs['property']}?"
-        before = [str(t.content) for t in parent.turns if t.speaker == "assistant"]
-        for number in range(ASKED + 1):
-            for candidate in range(per_turn):
-                rng = random.Random(f"{seed}/{parent.key}/{number}/{candidate}")
-                said = before[:number]
-                rest = [f"Which {prop}?" for prop in PROPERTIES if f"Which {prop}?" not in said]
-                said += rng.sample(rest, len(rest))[: ASKED - number]
-                branch = Branch(
-                    parent=parent.conversation_id, turn=1 + 2 * number, candidate=candidate
-                )
-                name = f"{parent.key}~{branch.turn}.{candidate}"
-                talks.append(_talk(held, example, name, said, rng, branch))
-                verdicts.append(_verdict(talks[-1], float(wanted in said)))
-    _write(held, talks, verdicts)
-    return held
-
-
 def _verdict(talk: Conversation, right: float) -> Verdict:
     return Verdict(
         conversation_id=talk.conversation_id, judge="planted", fingerprint="p",
@@ -114,9 +88,8 @@ def _write(run: Run, talks: list[Conversation], verdicts: list[Verdict]) -> None
 
 
 def _talk(
-    run: Run, example: Example, name: str, asked: list[str], rng: random.Random,
-    branch: Branch | None = None,
-) -> Conversation:  # fmt: skip
+    run: Run, example: Example, name: str, asked: list[str], rng: random.Random
+) -> Conversation:
     turns = [Turn(speaker="human", step="problem", content=example.question,
                   finish_reason="scripted")]  # fmt: skip
     known = {"reference": example.hidden["reference"]}
@@ -130,7 +103,7 @@ def _talk(
         key=name, conversation_id=re.sub(r"\W", "-", f"{run.manifest.id}-{name}"),
         example_id=example.example_id,
         sample=int(name.partition("#")[2].partition("~")[0]), turns=tuple(turns), stop="marker",
-        ended="2026-01-01T00:00:00.000", systems={"assistant": "", "human": ""}, branch=branch,
+        ended="2026-01-01T00:00:00.000", systems={"assistant": "", "human": ""},
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from convbench.learn.sweet.pairs import (
 )
 from convbench.learn.tokens import ChatTokens
 from convbench.models.scripted import open_scripted
-from convbench.rollout.plan import plan_branches, sample_candidate
+from convbench.rollout.plan import sample_candidate
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.recipe import Data, Recipe
 from convbench.views import messages_before
@@ -196,20 +196,6 @@ def test_the_model_whose_candidates_are_ranked_is_named_once(
     run = judged_run(tmp_path / "run", [("q", ["a"], 1.0)])
     recipe = load_spec(Recipe, "recipes", "sweet").model_copy(update={"model": model})
     assert candidates._starting_model(run, recipe) == reference
-
-
-def test_branches_leave_the_parent_at_each_policy_turn(tmp_path: Path) -> None:
-    made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
-    parent = made.logged[0].conversation
-    there = {"q#0~1.0": (1, True), "q#0~1.1": (2, False)}
-    found = list(plan_branches(made.run.manifest, [parent], per_turn=2, on_disk=there))
-    assert [job.key for job in found] == ["q#0~1.1", "q#0~3.0", "q#0~3.1"]
-    assert [job.attempt for job in found] == [2, 0, 0]
-    assert [len(job.prefix) for job in found] == [1, 3, 3]
-    assert found[1].prefix == parent.turns[:3]
-    assert found[1].branch is not None
-    assert (found[1].branch.parent, found[1].branch.turn) == (parent.conversation_id, 3)
-    assert len({job.seed for job in found}) == 3
 
 
 def test_recipes_hold_the_published_values() -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
+from convbench.store.seal import seal_run
 from pydantic import BaseModel
 
 from convbench import __version__
@@ -32,7 +33,6 @@ from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
 from convbench.store.scratch import make_workspace
-from convbench.store.seal import seal_run
 from tests.lab.next.formats.importing import Importer, ImportPlan, Seen
 from tests.lab.next.formats.redact import redacted
 

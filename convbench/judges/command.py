@@ -1,4 +1,4 @@
-"""Judge the conversations of a run, in this process or shard by shard."""
+"""The command `judge`: the judges that were named, over a run and its evaluations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from convbench import catalog
 from convbench.errors import FatalModelError, RunError, UsageError
@@ -15,29 +14,19 @@ from convbench.judges.ready import find_problem
 from convbench.judges.resolve import Judge, unquoted_warnings
 from convbench.judges.rubrics import rubrics_of_run
 from convbench.judges.run import (
-    JudgePreview,
     JudgeResult,
     add_controls,
     judge_with,
     judge_with_model,
-    score_here,
 )
-from convbench.judges.units import JudgeSummary
 from convbench.models.aliases import SCHEMES, aliases, resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
 from convbench.models.prices import is_provider
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
-from convbench.options.spread import first_address, shard_index, with_pace
 from convbench.rollout.calls import describe_alone
 from convbench.store import Run, find_run
-from convbench.store.shards import ShardTask, is_sharded, read_plan
-from convbench.util.usage_estimate import add_tokens
-
-if TYPE_CHECKING:
-    from convbench.shards.forecast import ShardForecast
-    from convbench.shards.runner import ShardRunner
 
 SPEC_FILES = (".yaml", ".yml")
 JUDGE_SCHEMES = ("human:", *(f"{scheme}:" for scheme in SCHEMES))
@@ -46,12 +35,12 @@ JUDGE_SCHEMES = ("human:", *(f"{scheme}:" for scheme in SCHEMES))
 def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
     """Judge a run and then its evaluations with the same judges, skipping what they have scored.
 
-    Yield one result for each run, one in all with `pairwise` or `shard`; end early after a stop.
+    Yield one result for each run, one in all with `pairwise`; end early after a stop.
     Judges that read labels, and controls, apply to the run itself only. Raises ConvbenchError
     subclasses.
     """
     load_plugins(options.specs)
-    if options.pairwise or options.shard is not None:
+    if options.pairwise:
         yield judge_run(options)
         return
     run, judges = _run_and_judges(options)
@@ -77,8 +66,6 @@ def judge_run(options: JudgeOptions) -> JudgeResult:
         from convbench.judges.contests import judge_pairwise
 
         return judge_pairwise(options)
-    if options.shard is not None:
-        return _judge_shard(options, options.shard)
     return _score_run(*_run_and_judges(options), options)
 
 
@@ -90,9 +77,9 @@ def _run_and_judges(options: JudgeOptions) -> tuple[Run, list[Judge]]:
         )
     run = run_to_judge(options)
     _refuse_empty(run)
-    calls = first_address(options.calls)
     judges = [
-        judge_with_model(name, options.specs, calls, run) for name in _judge_names(run, options)
+        judge_with_model(name, options.specs, options.calls, run)
+        for name in _judge_names(run, options)
     ]
     for item in judges:
         if item.spec.per == "pair":
@@ -136,9 +123,6 @@ def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
 
 def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
     """Let judges score the conversations of one run that they have not scored, or preview it."""
-    runner = _shard_runner(options, run)
-    calls = with_pace(first_address(options.calls), options.spread.rate)
-    options = replace(options, calls=calls)
     _refuse_batch(judges, options)
     typed = [item.model for item in judges if item.model and options.judges]
     calls = options.calls.with_user_models(*typed)
@@ -146,7 +130,6 @@ def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> Judg
         from convbench.judges.preview import preview_judge
 
         previews = [preview_judge(run, item, options.calls) for item in judges]
-        foreseen = _forecast_judging(runner, run, previews)
         pending = [
             item
             for item, shown in zip(judges, previews, strict=True)
@@ -161,59 +144,15 @@ def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> Judg
         return JudgeResult(
             run,
             previews=previews,
-            forecast=foreseen,
             problem=problem,
             warnings=[*unquoted_warnings(judges), *filter(None, places)],
         )
-    result = judge_with(run, judges, calls, runner.judge_shards if runner else score_here)
+    result = judge_with(run, judges, calls)
     if options.controls and all(
         not (j.jobs.interrupted or j.jobs.stopped) for j in result.summaries
     ):
         add_controls(result, judges, calls)
     return result
-
-
-def _judge_shard(options: JudgeOptions, shard: str) -> JudgeResult:
-    """Judge one shard of a run with the judges that the user named, or those of the run's plan."""
-    from convbench.shards.slice import JUDGE, run_slice
-
-    run = run_to_judge(options)
-    if not is_sharded(run.path):
-        raise RunError(f"--shard {shard}: {run.path} has no shards; expected a run with shards")
-    tasks = [task for task in read_plan(run.path).tasks if task.name.startswith(JUDGE)]
-    if options.judges:
-        judges = _run_and_judges(options)[1]
-        tasks = [
-            ShardTask(name=f"{JUDGE}{entry.fingerprint}", judge=entry.name) for entry in judges
-        ]
-        for item in judges:
-            run.store_judge(item.fingerprint, item.spec)
-    calls = with_pace(options.calls, options.spread.rate)
-    results = run_slice(run, *shard_index(shard), calls, tasks)
-    return JudgeResult(
-        run, summaries=[entry for entry in results if isinstance(entry, JudgeSummary)]
-    )
-
-
-def _shard_runner(options: JudgeOptions, run: Run) -> ShardRunner | None:
-    """Return a runner if the user asked for shards or the run has them, else None."""
-    if not (options.spread.is_requested or is_sharded(run.path)):
-        return None
-    from convbench.shards.runner import ShardRunner
-
-    return ShardRunner(options.spread, options.calls, options.specs)
-
-
-def _forecast_judging(
-    runner: ShardRunner | None, run: Run, previews: Sequence[JudgePreview]
-) -> ShardForecast | None:
-    """Return the forecast for the verdicts of models shard by shard; None without a runner or
-    without models."""
-    with_model = [entry for entry in previews if entry.model is not None]
-    if runner is None or not with_model:
-        return None
-    total = add_tokens(preview.estimate for preview in with_model)
-    return runner.forecast_work(run.path, with_model[0].model or "", total)
 
 
 def _refuse_batch(judges: Sequence[Judge], options: JudgeOptions) -> None:

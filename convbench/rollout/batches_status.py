@@ -15,8 +15,6 @@ from convbench.models.batch import Batches, BatchState
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import open_for
 from convbench.store import Run
-from convbench.store.shard_attempts import ShardStates, shard_states
-from convbench.store.shards import is_sharded
 
 ASK_S = 30.0
 """Seconds in which the provider must answer about one batch."""
@@ -50,8 +48,6 @@ class BatchesStatus:
 
     run: Run
     batches: list[BatchStatus] = field(default_factory=list)
-    shards: ShardStates | None = None
-    """State of its shards; None if it has none or all are done."""
 
     @property
     def open_batches(self) -> list[BatchStatus]:
@@ -60,7 +56,7 @@ class BatchesStatus:
 
 
 def batches_status(run: Run, calls: CallOptions) -> BatchesStatus:
-    """Return a run's batches in the order in which they were sent, and the state of its shards.
+    """Return a run's batches in the order in which they were sent.
 
     The provider is asked about those that have not ended; an error becomes the batch's `problem`
     and is not raised.
@@ -108,10 +104,7 @@ def _forget_batches(run: Run, batches: list[BatchStatus]) -> None:
 def _read_batches(run: Run) -> BatchesStatus:
     batches = BatchLog(run.path / FILE).read_batches()
     shown = [BatchStatus(sent, age_s=max(0.0, time.time() - sent.begun)) for sent in batches]
-    states = shard_states(run.path) if is_sharded(run.path) else None
-    return BatchesStatus(
-        run, shown, None if states and states.done_count == states.count else states
-    )
+    return BatchesStatus(run, shown)
 
 
 async def _ask_provider(
