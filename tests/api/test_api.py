@@ -15,7 +15,7 @@ from convbench.api import verbs
 from convbench.api.signature import keyword_options, name_of
 from convbench.errors import ConvbenchError, QueryError, RunError
 from convbench.options.declare import flat_options
-from tests.hub.runs import write_run
+from tests.helpers.runs import write_run
 
 PUBLIC = [name for name in convbench.__all__ if not inspect.isclass(getattr(convbench, name))]
 

@@ -41,7 +41,7 @@ CASES: tuple[tuple[int, str, tuple[str, ...], float], ...] = (
 
 def save_model(folder: Path) -> Path:
     """Save a Llama of one layer as wide as SmolLM2-135M's."""
-    from tests.learn import tiny
+    from tests.helpers import tiny
 
     return tiny.save_model(
         folder, layers=1, vocab_size=1024, hidden_size=576, intermediate_size=1536,

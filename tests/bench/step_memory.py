@@ -110,7 +110,7 @@ def train(
 ) -> None:
     """Run the trainer of a kind for its steps."""
     from convbench.learn import fitting
-    from tests.learn.tiny import tokenizer
+    from tests.helpers.tiny import tokenizer
 
     count = recipe.fit.batch_size * recipe.fit.accumulation * (recipe.fit.max_steps or 1)
     chat = SimpleNamespace(tokenizer=tokenizer())

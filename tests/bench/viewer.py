@@ -52,7 +52,7 @@ def _measured(folder: Path, rows: int, bound: float) -> Iterator[Row]:
     run, what = folder / "run", f"viewer, {rows:,} conversations"
     if not (run / "run.json").exists():
         made = (
-            "from pathlib import Path; from tests.viewer.runs import many; "
+            "from pathlib import Path; from tests.helpers.viewer_runs import many; "
             f"many(Path({str(run)!r}), {rows})"
         )
         subprocess.run([sys.executable, "-c", made], check=True)  # its memory is not the viewer's

@@ -21,7 +21,7 @@ from convbench.schema import ModelConfig, Verdict
 from convbench.store import Run
 from tests.helpers.cli import convbench as typed
 from tests.helpers.cli import environment, start
-from tests.hub.runs import write_run
+from tests.helpers.runs import write_run
 from tests.support.exhaustive import by_turns
 
 LONG = "a" * 300

@@ -17,7 +17,7 @@ from convbench.store import Run
 from convbench.store.query import run_query
 from convbench.store.shape import read_model
 from tests.helpers.files import BORNE, REFUSED
-from tests.hub.runs import write_run
+from tests.helpers.runs import write_run
 from tests.support.app import app
 from tests.support.exhaustive import every_nth, exhaustive
 

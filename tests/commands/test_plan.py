@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.runs import write_run
+from tests.helpers.shapes import QWEN_7B, write_config
 from tests.helpers.typed import Typist
-from tests.hub.runs import write_run
-from tests.learn.shapes import QWEN_7B, write_config
 
 ONE = ("--cards", "1x80")
 

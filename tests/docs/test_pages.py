@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from convbench.judges.ask import judge_fields
 from convbench.prompts import template_fields as prompt_fields
 from tests.helpers.pages import BLOCK, ROOT, write_files
-from tests.hub.runs import example, manifest
+from tests.helpers.runs import example, manifest
 from tests.support.app import app
 
 PAGES = sorted(

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from convbench.util.guard import find_descendants, guard_command
+from tests.helpers import tiny
 from tests.helpers.cli import ROOT, Done, convbench, environment, finish, start
 from tests.helpers.hub_client import Client
-from tests.learn import tiny
 from tests.support.exhaustive import first_of
 from tests.support.processes import PATIENCE_S, until
 

@@ -11,10 +11,9 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.reports.writers import render_text
 from convbench.store.run import Run
-from tests.helpers import stages
+from tests.helpers import stages, tiny
+from tests.helpers.runs import logged
 from tests.helpers.vllm import python
-from tests.learn import tiny
-from tests.reports.synthetic import logged
 
 __all__ = ["python"]
 

@@ -18,9 +18,9 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from tests.experiments.ran import ran
+from tests.helpers.shapes import write_model
+from tests.helpers.tiny import judged_run
 from tests.helpers.vllm import python
-from tests.learn.shapes import write_model
-from tests.learn.tiny import judged_run
 
 __all__ = ["python"]
 

@@ -18,7 +18,7 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.reports.writers import render_text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
-from tests.learn.seal import runs
+from tests.helpers import seal_runs
 from tests.support.later import later
 
 torch = later("torch")
@@ -61,12 +61,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentResult, st
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("experiment")
     student = folder / "student"
-    shutil.copytree(runs.pocket(), student)
+    shutil.copytree(seal_runs.pocket(), student)
     (student / "mark.json").write_text("{}")  # the same weights under another fingerprint
     (folder / "student.yaml").write_text(JUDGE.format(learner=f"local:{student}"))
     (folder / "small.yaml").write_text(SPEC.format(judge=folder / "student.yaml"))
     found = run_experiment(
-        ExperimentOptions(str(folder / "small.yaml"), folder / "out", calls=runs.QUIET)
+        ExperimentOptions(str(folder / "small.yaml"), folder / "out", calls=seal_runs.QUIET)
     )
     return found, f"local:{student}"
 
@@ -112,7 +112,7 @@ def test_rows_and_rounds_do_not_go_together(tmp_path: Path) -> None:
     file = tmp_path / "rows.yaml"
     file.write_text(SPEC.format(judge=tmp_path / "quick.yaml") + "rows: [10]\n")
     with pytest.raises(PreflightError, match="rows: found 10 for seal, which trains in rounds"):
-        run_experiment(ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET))
+        run_experiment(ExperimentOptions(str(file), tmp_path / "out", calls=seal_runs.QUIET))
     assert not (tmp_path / "out").exists(), "said before anything is built"
 
 
@@ -145,7 +145,7 @@ def test_both_filters_of_edits_in_one_experiment(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(JUDGE.format(learner="null"))
     file = tmp_path / "filters.yaml"
     file.write_text(FILTERS.format(judge=tmp_path / "quick.yaml"))
-    options = ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET)
+    options = ExperimentOptions(str(file), tmp_path / "out", calls=seal_runs.QUIET)
     result = run_experiment(options)
     assert result.failure_lines == []
     (run,) = (Run.open(path) for path in result.runs)
@@ -194,7 +194,9 @@ def test_the_plan_tells_the_device_hours_of_adaptations(tmp_path: Path) -> None:
         file = tmp_path / "plan.yaml"
         text = SPEC.format(judge=tmp_path / "quick.yaml").replace("[base, seal]", "[base]")
         file.write_text(text)
-        options = ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET, dry_run=True)
+        options = ExperimentOptions(
+            str(file), tmp_path / "out", calls=seal_runs.QUIET, dry_run=True
+        )
         hours.append(run_experiment(options).plan.total_estimate.hours * 3600)
     answers = 20 * 16 * 0.1 / 4
     assert (hours[1] - answers) / (hours[0] - answers) == pytest.approx(10, rel=0.01)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.bench.bench import ROOT
 from tests.helpers import stages
-from tests.learn.shapes import QWEN_7B, write_model
+from tests.helpers.shapes import QWEN_7B, write_model
 
 
 @pytest.mark.parametrize(("cards", "host"), [("1x80", 256), ("8x80", 1000)])

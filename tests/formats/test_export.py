@@ -12,7 +12,7 @@ from convbench.errors import ConvbenchError
 from convbench.learn.export import export_run
 from convbench.options.shared import SpecOptions
 from convbench.store import Run
-from tests.hub.runs import (
+from tests.helpers.runs import (
     SYSTEM,
     append,
     conversation,

@@ -16,7 +16,7 @@ from convbench.learn.weights import Weighted
 from convbench.models.weights_path import content_hash
 from convbench.options.shared import SpecOptions
 from convbench.store.run import Run
-from tests.learn import tiny
+from tests.helpers import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GOOD = {"q0": [2], "q1": [0, 1]}

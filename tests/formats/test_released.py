@@ -14,7 +14,7 @@ from convbench.formats.importing import import_file
 from convbench.learn.train import TrainResult
 from convbench.store.query import run_query
 from tests.helpers import stages
-from tests.learn.tiny import save_model
+from tests.helpers.tiny import save_model
 from tests.support.later import later
 
 torch = later("torch")

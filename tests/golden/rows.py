@@ -30,8 +30,7 @@ from convbench.models.weights_path import resolve_path
 from convbench.options.shared import SpecOptions
 from convbench.schema.recipe import Recipe, Unit
 from tests.golden.run import Record, make_run, records, rewrite, write
-from tests.helpers import smollm2
-from tests.learn import tiny
+from tests.helpers import smollm2, tiny
 
 TEMPLATES = ("pocket", "smollm2", "llama-3.1")
 WEIGHTED = ("refit", "swift", "star-gate", "star-gate-d", "rft", "awr", "a-lol", "swift-anchored")

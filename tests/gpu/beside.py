@@ -16,7 +16,7 @@ from convbench.models.vllm import VLLMModel
 from convbench.schema import Message, Sampling
 from convbench.schema.run import Flag
 from tests.bench.step_memory import SIZE, inner_settings, recipe_of, shape_named
-from tests.learn.shapes import write_model
+from tests.helpers.shapes import write_model
 
 TOKENS, CONVERSATIONS = 2_048, 32
 """Context of the engine, and conversations that it holds at once."""

@@ -9,7 +9,7 @@ from convbench.learn.job import Job
 from convbench.learn.rows import TrainingRow, training_rows
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
-from tests.learn import tiny
+from tests.helpers import tiny
 
 Gradients = dict[str, Any]
 

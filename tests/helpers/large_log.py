@@ -9,7 +9,7 @@ from typing import Any
 from convbench.learn.log import LoggedConversation
 from convbench.store import Run
 from convbench.store.jsonl import Appender
-from tests.hub.runs import conversation, example, failed, verdict, write_run
+from tests.helpers.runs import conversation, example, failed, verdict, write_run
 
 SOME = 8_192
 """Conversations of which memory is measured, and twice as many."""

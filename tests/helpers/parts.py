@@ -11,7 +11,7 @@ from convbench.store import Run, index, sidecars
 from convbench.store.index import ConversationRow
 from convbench.store.jsonl import Appender
 from convbench.util.cache import cache_folder
-from tests.hub.runs import conversation, example, failed, verdict, write_run
+from tests.helpers.runs import conversation, example, failed, verdict, write_run
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 from convbench.learn.tokens import load_tokenizer
 from convbench.models.weights_path import resolve_path
 from convbench.schema import Tool
-from tests.learn import tiny
+from tests.helpers import tiny
 from tests.support.later import needs
 
 needs("trl")

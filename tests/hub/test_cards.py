@@ -18,7 +18,7 @@ from convbench.store.query import run_query
 from convbench.viewer.figures import overview_figures
 from convbench.viewer.library import index_runs
 from tests.helpers import stages
-from tests.hub.runs import (
+from tests.helpers.runs import (
     ANSWERS,
     JUDGE,
     append,

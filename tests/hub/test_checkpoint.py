@@ -19,7 +19,7 @@ from convbench.options.publish import PublishOptions
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.helpers.hub_client import Client
-from tests.hub.runs import ANSWERS, conversation, example, manifest, verdict, write_run
+from tests.helpers.runs import ANSWERS, conversation, example, manifest, verdict, write_run
 from tests.support.one_line import one_line
 
 BASE = "acme/small-instruct"
@@ -70,7 +70,7 @@ def ask(place: str) -> list[int]:
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with its tokenizer."""
     pytest.importorskip("torch")
-    from tests.learn import tiny
+    from tests.helpers import tiny
 
     return tiny.save_model(tmp_path_factory.mktemp("weights"))
 

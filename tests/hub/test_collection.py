@@ -16,8 +16,8 @@ from convbench.options.publish import PublishOptions
 from convbench.schema.task import Licence
 from convbench.sources import repo as hub_repo
 from tests.helpers.hub_client import Client
+from tests.helpers.runs import append, conversation, example, manifest, verdict, write_run
 from tests.helpers.typed import Said, Typist, type_here
-from tests.hub.runs import append, conversation, example, manifest, verdict, write_run
 
 CELLS = ("arc-thinking-seed0", "arc-standard-seed0", "arc-thinking-seed1")
 NAMES = ("arc-thinking", "arc-standard", "arc-thinking-seed1")

@@ -15,7 +15,7 @@ from convbench.schema import Conversation, Example, JudgeSpec
 from convbench.store.grades import GradeRow
 from convbench.store.index import VerdictRow
 from convbench.store.run import QuestionSplit
-from tests.hub.runs import JUDGE, conversation, example, manifest
+from tests.helpers.runs import JUDGE, conversation, example, manifest
 from tests.support.memory import BLOCK, held_below
 
 

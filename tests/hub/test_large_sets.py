@@ -16,7 +16,7 @@ from convbench.schema import Turn
 from convbench.store import Run, jsonl
 from convbench.store.jsonl import numbered_lines
 from convbench.store.parts import make_compressor
-from tests.hub.runs import conversation, example, failed, verdict, write_run
+from tests.helpers.runs import conversation, example, failed, verdict, write_run
 
 SHORT = 256 << 10
 """Bytes at which a file is compressed here."""

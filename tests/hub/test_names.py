@@ -26,7 +26,7 @@ from convbench.store.formats import format_result
 from convbench.store.query import run_query
 from convbench.util.terminal import Terminal
 from tests.helpers import stages
-from tests.hub.runs import conversation, write_run
+from tests.helpers.runs import conversation, write_run
 
 STEERS = ("j\x1b]0;PWN\x07", "\x1b[2J", "a\u202eb", "\x9b2J", "a\rb", "\x00")
 PATHS = ("/etc/notes", "../notes", "a/b", "..", ".x", "a b", "a\0b", "a\n", "", "x" * 201, "a#b")

@@ -16,7 +16,7 @@ from convbench.hub.safety import SecretScanner
 from convbench.schema import Speaker, Turn
 from convbench.store import Run
 from tests.helpers import stages
-from tests.hub.runs import (
+from tests.helpers.runs import (
     ANSWERS,
     conversation,
     example,

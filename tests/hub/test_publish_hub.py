@@ -14,7 +14,7 @@ from convbench.schema import RunManifest
 from convbench.store import Run
 from tests.helpers.hub_client import Client
 from tests.helpers.published import RECORDS, fetch, load, push
-from tests.hub.runs import append, conversation, failed, verdict, write_run
+from tests.helpers.runs import append, conversation, failed, verdict, write_run
 
 
 def stream(repo: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from convbench.store.portable import make_portable, portable_text, within_limits
 from tests.helpers import stages
 from tests.helpers.hub_client import Client
 from tests.helpers.published import fetch
-from tests.hub.runs import conversation, write_run
+from tests.helpers.runs import conversation, write_run
 from tests.support.recorder import Recorder
 
 KEY = "sk-users-own-key-0123456789abcdef"

@@ -9,11 +9,10 @@ import pytest
 
 from convbench.formats.export import export_conversations
 from convbench.store import Run
-from tests.helpers import stages
+from tests.helpers import stages, tiny
 from tests.helpers.hub_client import Client
 from tests.helpers.published import RECORDS, fetch, load, push
 from tests.helpers.tokenizers import tokenizer
-from tests.learn import tiny
 from tests.support.chat.plan import Plan
 from tests.support.chat.shopper import shopper
 from tests.support.provider import Provider

@@ -14,8 +14,7 @@ from convbench.options.train import RoundsOptions
 from convbench.reports.writers import render_markdown
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
-from tests.helpers import stages
-from tests.judges.few_shot import runs
+from tests.helpers import few_shot_runs, stages
 from tests.support.later import later
 
 torch = later("torch")
@@ -37,12 +36,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("few-shot")
     (folder / "quick.yaml").write_text(JUDGE)
-    tasks = [runs.alike(one) for one in runs.some_tasks(2)]
+    tasks = [few_shot_runs.alike(one) for one in few_shot_runs.some_tasks(2)]
     edits = {one.example_id: [GOOD.to_json(), BAD.to_json()] for one in tasks}
-    run = runs.edits_run(folder / "run", tasks, edits)
+    run = few_shot_runs.edits_run(folder / "run", tasks, edits)
     options = RoundsOptions(
         "seal-few-shot", None, run.path, str(folder / "quick.yaml"), in_process=True,
-        specs=SpecOptions(sets=SETS), calls=runs.QUIET,
+        specs=SpecOptions(sets=SETS), calls=few_shot_runs.QUIET,
     )  # fmt: skip
     found = train_rounds(options)
     assert found.table is not None

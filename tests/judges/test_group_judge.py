@@ -17,8 +17,7 @@ from convbench.learn.select import select
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.query import run_query
 from convbench.store.run import Run
-from tests.helpers import stages
-from tests.learn import tiny
+from tests.helpers import stages, tiny
 from tests.support.provider import Plan, Provider
 
 SPEC = resolve_judge("relative@x/y").spec

@@ -6,7 +6,7 @@ import pytest
 
 from convbench.errors import DataError
 from convbench.judges.answer import score
-from tests.learn import tiny
+from tests.helpers import tiny
 
 
 @pytest.mark.parametrize(

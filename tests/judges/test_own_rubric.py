@@ -20,8 +20,8 @@ from convbench.judges.rubrics import rubric_of_model
 from convbench.schema import JudgeSpec, TaskSpec
 from convbench.store import Run
 from tests.helpers.judged_talk import EXAMPLE, conversation
+from tests.helpers.runs import manifest
 from tests.helpers.typed import Typist
-from tests.hub.runs import manifest
 from tests.support.provider import Call, Plan, Provider
 
 DOCS = Path(__file__).parents[2] / "docs" / "howto" / "judge.md"

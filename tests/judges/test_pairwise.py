@@ -18,7 +18,7 @@ from convbench.store.notes import comparisons_file, newest_comparisons
 from convbench.store.query import run_query
 from convbench.store.run import Run
 from tests.helpers import stages
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 from tests.support.provider import Plan, Provider
 
 

@@ -10,7 +10,7 @@ from convbench.models.families import family_of
 from convbench.reports.document import Table
 from convbench.store.run import Run
 from tests.helpers import stages
-from tests.reports.synthetic import METRICS, make, questions
+from tests.helpers.runs import METRICS, make, questions
 from tests.support.provider import Plan, Provider
 
 

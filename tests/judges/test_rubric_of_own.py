@@ -13,9 +13,8 @@ from convbench.reports.layout import report_document
 from convbench.reports.sections import read_sections
 from convbench.store.query import run_query
 from convbench.store.run import Run
-from tests.helpers import stages
+from tests.helpers import stages, tiny
 from tests.helpers.viewing import viewing
-from tests.learn import tiny
 from tests.support.provider import Plan, Provider
 
 HAGGLE = Path(__file__).parent / "haggle.yaml"

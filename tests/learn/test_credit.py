@@ -15,8 +15,8 @@ from convbench.store.notes import CREDIT_FILE, newest_advantages, turn_advantage
 from convbench.store.query import run_query
 from convbench.viewer.index import build_index
 from convbench.viewer.talk import talk_json
-from tests.learn import tiny
-from tests.learn.sweet.planted import critic, planted
+from tests.helpers import tiny
+from tests.helpers.planted import critic, planted
 from tests.support.later import later
 
 torch = later("torch")

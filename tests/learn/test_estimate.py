@@ -15,8 +15,7 @@ from convbench.errors import TrainError
 from convbench.learn.estimate import PolicyEstimate, estimate_policy
 from convbench.options.estimate import EstimateOptions
 from convbench.store.run import Run
-from tests.helpers import stages
-from tests.learn import tiny
+from tests.helpers import stages, tiny
 
 SETS = (
     "launch=none", "data.unit=conversation", "fit.gradient_checkpointing=false", "fit.save=end",

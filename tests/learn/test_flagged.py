@@ -14,8 +14,7 @@ from convbench.learn.export import export_run
 from convbench.learn.select import select
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.run import Run
-from tests.helpers import stages
-from tests.learn import tiny
+from tests.helpers import stages, tiny
 
 FLAGS: dict[int, tuple[str, ...]] = {
     1: ("teacher:leak",),

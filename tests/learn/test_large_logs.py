@@ -20,7 +20,7 @@ from convbench.schema.recipe import Data, Pairing, Weighting
 from convbench.store import Run, byte_offsets, sidecars
 from convbench.store.jsonl import Appender
 from tests.helpers.large_log import JUDGED, PAIRED, SOME, WEIGHED, log
-from tests.hub.runs import conversation, example, verdict, write_run
+from tests.helpers.runs import conversation, example, verdict, write_run
 from tests.support.memory import held_below
 
 

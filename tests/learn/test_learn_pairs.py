@@ -12,7 +12,7 @@ from convbench.learn import pairs
 from convbench.learn.select import Selection, select
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing
-from tests.learn import tiny
+from tests.helpers import tiny
 
 
 @pytest.fixture

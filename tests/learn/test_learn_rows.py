@@ -18,7 +18,7 @@ from convbench.learn.tokens import ChatTokens
 from convbench.learn.weights import Weighted
 from convbench.schema import Reasoning
 from convbench.schema.recipe import Data, Weighting
-from tests.learn import tiny
+from tests.helpers import tiny
 
 GOLDEN = Path(__file__).parent / "golden" / "rows.jsonl"
 

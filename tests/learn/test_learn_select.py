@@ -12,7 +12,7 @@ from convbench.errors import TrainError
 from convbench.learn.select import select
 from convbench.schema import Failure
 from convbench.schema.recipe import Data
-from tests.learn import tiny
+from tests.helpers import tiny
 
 
 def test_only_judged_train_conversations_of_the_own_policy_enter(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from convbench.learn import pairs, weights
 from convbench.learn.select import Selection, select
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing, Weighting
-from tests.learn import tiny
+from tests.helpers import tiny
 
 TASKS = 60
 

@@ -11,7 +11,7 @@ from convbench.errors import TrainError
 from convbench.learn import weights
 from convbench.learn.select import select
 from convbench.schema.recipe import Data, Weighting
-from tests.learn import tiny
+from tests.helpers import tiny
 
 
 def test_swift_standardises_with_ddof_1() -> None:

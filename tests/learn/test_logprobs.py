@@ -20,8 +20,7 @@ from convbench.options.train import TrainOptions
 from convbench.rollout.importing import import_run
 from convbench.store.run import Run
 from convbench.store.token_probs import FILE, RecordedProbs, call_key
-from tests.helpers import stages
-from tests.learn import tiny
+from tests.helpers import stages, tiny
 from tests.support.later import later
 
 reference = later("convbench.learn.losses.reference")

@@ -13,9 +13,8 @@ from convbench.errors import TrainError, UsageError
 from convbench.learn.multi_run import make_aligner, merge_runs, repeat_by_share
 from convbench.schema.recipe import Data
 from convbench.store.run import Run
-from tests.helpers import stages
+from tests.helpers import stages, tiny
 from tests.helpers.large_log import told
-from tests.learn import tiny
 
 
 def other(folder: Path, name: str, **changed: str) -> Run:

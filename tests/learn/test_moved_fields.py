@@ -16,8 +16,8 @@ from convbench.learn.run_trainer import write_recipe
 from convbench.learn.train import free_folder
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Recipe
+from tests.helpers import tiny
 from tests.helpers.cli import convbench
-from tests.learn import tiny
 from tests.support.one_line import one_line
 
 pytestmark = pytest.mark.filterwarnings("ignore::convbench.errors.RetiredNameWarning")

@@ -31,8 +31,8 @@ from convbench.models.weights_path import ModelShape, shape_of, shipped_folder
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec, Recipe
 from tests.helpers import stages
-from tests.hub.runs import conversation, write_run
-from tests.learn.shapes import QWEN_7B, write_config, write_model
+from tests.helpers.runs import conversation, write_run
+from tests.helpers.shapes import QWEN_7B, write_config, write_model
 
 GB = 10**9
 FREE = Pinned()

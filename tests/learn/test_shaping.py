@@ -16,7 +16,7 @@ from convbench.learn.weights import reward_ranks, shape_weights
 from convbench.schema.conversation import TurnCredit
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.notes import append_credit
-from tests.learn import tiny
+from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from convbench.models.local import LocalModel
 from convbench.models.weights_path import check_model
 from convbench.schema import Conversation, Reasoning, Sent
 from convbench.schema.reasoning import Replay, Trained
+from tests.helpers import tiny
+from tests.helpers.tiny import PROTOCOL
 from tests.helpers.tokenizers import SHIPPED, tokenizer
-from tests.learn import tiny
-from tests.learn.tiny import PROTOCOL
 from tests.support.exhaustive import every_nth
 from tests.support.later import needs
 

@@ -18,7 +18,7 @@ from convbench.learn.job import counts_of, load_rows, shared_data
 from convbench.learn.rows import PairRow, PairRows, TrainingRow, TrainingRows
 from convbench.learn.stored_rows import StoredData, read_data, write_data
 from convbench.learn.tokens import TokenRow
-from tests.learn import tiny
+from tests.helpers import tiny
 
 
 @pytest.fixture(autouse=True)

@@ -35,8 +35,8 @@ from convbench.schema import (
 )
 from convbench.schema.recipe import Data, Recipe
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.helpers.tokenizers import TOOL, tokenizer
-from tests.learn import tiny
 
 PROTOCOL = tiny.PROTOCOL.model_dump(mode="json")
 PROTOCOL["speakers"]["student"] |= {"tools": [TOOL.model_dump(mode="json")]}

@@ -12,9 +12,9 @@ from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens
 from convbench.models.replies import parse_tool_calls
 from convbench.schema import Conversation, ToolCall, ToolResult, ToolRound
+from tests.helpers import tiny
+from tests.helpers.tiny import PROTOCOL
 from tests.helpers.tokenizers import SHIPPED, TOOL, tokenizer
-from tests.learn import tiny
-from tests.learn.tiny import PROTOCOL
 
 TAKES = [name for name, text in SHIPPED.items() if "tool_calls" in text]
 

@@ -19,7 +19,7 @@ from convbench.models.local import LocalModel
 from convbench.models.subprocess_model import SubprocessModel
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from convbench.schema.reasoning import Reasoning
-from tests.models import tiny
+from tests.helpers import tiny_words as tiny
 from tests.support.later import needs
 from tests.support.processes import gone
 

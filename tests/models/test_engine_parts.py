@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convbench.schema import Sampling
-from tests.models import tiny
+from tests.helpers import tiny_words as tiny
 from tests.support.later import later, needs
 
 needs("torch")

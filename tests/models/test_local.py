@@ -16,7 +16,7 @@ from convbench.errors import FatalModelError
 from convbench.models.local import LocalModel
 from convbench.models.weights_path import resolve_path
 from convbench.schema import Completion, ImagePart, Message, Sampling
-from tests.models import tiny
+from tests.helpers import tiny_words as tiny
 from tests.support.later import later, needs
 from tests.support.one_line import one_line
 

@@ -14,9 +14,8 @@ from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.schema import Conversation
 from convbench.store import Run
-from tests.helpers import stages
+from tests.helpers import stages, tiny
 from tests.helpers.tokenizers import SHIPPED
-from tests.learn import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CALL = {"name": "lookup", "arguments": {"item": "eggs"}}

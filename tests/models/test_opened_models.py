@@ -28,7 +28,7 @@ from convbench.rollout.calls import open_cast
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.helpers import stages
-from tests.learn.tiny import save_model
+from tests.helpers.tiny import save_model
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.provider import Provider

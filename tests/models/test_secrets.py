@@ -23,7 +23,7 @@ from convbench.schema import Failure
 from convbench.store import Run
 from convbench.util import redact
 from tests.helpers import stages
-from tests.hub.runs import conversation, example, failed, verdict, write_run
+from tests.helpers.runs import conversation, example, failed, verdict, write_run
 from tests.support.serve import LocalServer, json_reply
 
 HEX, WORD = "9f8b7c6d5e4f3a2b1c0d", "aB3dE5gH7jK9mN1pQ3rS"

@@ -18,7 +18,7 @@ from convbench.options.shared import CallOptions
 from convbench.rollout.calls import cast_placements, open_cast
 from convbench.schema import ModelConfig
 from convbench.store.run import Run
-from tests.learn.tiny import judged_run
+from tests.helpers.tiny import judged_run
 
 STAND_IN = Path(__file__).with_name("stand_in")
 LLAMA_8B = {

@@ -14,7 +14,7 @@ from convbench.reports.sections import read_sections
 from convbench.reports.tables.results import ORACLE, best_of, best_of_table
 from convbench.schema.conversation import TurnCredit
 from convbench.store.notes import append_credit
-from tests.learn.sweet.planted import planted
+from tests.helpers.planted import planted
 
 
 def counted(scored: list[tuple[float, float]], n: int) -> float:

@@ -20,7 +20,7 @@ from convbench.reports.citations import (
 from convbench.reports.document import Document
 from convbench.reports.writers import render_html, render_markdown
 from tests.helpers import stages
-from tests.reports.synthetic import make, manifest, questions
+from tests.helpers.runs import make, questions, shipped_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCES = {
@@ -103,7 +103,9 @@ def test_a_report_cites_what_its_run_was_made_with(tmp_path: Path) -> None:
 
 
 def test_a_paper_that_the_task_cites_comes_once() -> None:
-    cited = collect_citations([manifest("colbench-backend", "collaboration", mode="standard")], [])
+    cited = collect_citations(
+        [shipped_manifest("colbench-backend", "collaboration", mode="standard")], []
+    )
     assert cited.bibtex.count("{zhou2025sweetrl,") == 1
     assert "reference" not in cited.bibtex
     assert len(cited.sources) == 1

@@ -22,9 +22,9 @@ from convbench.reports.report import experiment_report
 from convbench.reports.writers import render_text, write_report
 from tests.helpers import stages
 from tests.helpers.cli import convbench
+from tests.helpers.paper_set import cell_name, record, scores, write_cell, write_paper
 from tests.helpers.report_tables import cells
-from tests.reports.paper_set import cell_name, record, scores, write_cell, write_paper
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 
 ARC = ("arc", "thinking", "reasoning", 3)
 

@@ -11,8 +11,8 @@ from convbench.errors import RunError
 from convbench.reports.experiment.against import against_part
 from convbench.reports.experiment.experiment_document import read_experiment
 from tests.helpers import stages
+from tests.helpers.paper_set import write_cell
 from tests.helpers.report_tables import cells
-from tests.reports.paper_set import write_cell
 
 ARC = ("arc", "thinking", "reasoning", 3)
 

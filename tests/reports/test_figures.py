@@ -14,7 +14,7 @@ from convbench.reports.document import Table
 from convbench.reports.measures import ACCURACY, paired_differences
 from convbench.store import Run
 from tests.helpers import stages
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 from tests.support.app import app
 
 

@@ -14,7 +14,7 @@ from convbench.schema import Conversation, ProtocolSpec
 from convbench.store import Run, grades
 from convbench.views import sent_temperature
 from tests.helpers.parts import cache, make_run, write_parts
-from tests.hub.runs import conversation, example, write_run
+from tests.helpers.runs import conversation, example, write_run
 
 __all__ = ["cache"]
 

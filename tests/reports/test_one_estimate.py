@@ -18,7 +18,7 @@ from convbench.stats.means import Estimate, estimate_mean
 from convbench.store import Run
 from convbench.viewer.figures import overview_figures
 from convbench.viewer.library import index_runs
-from tests.hub.runs import ANSWERS, conversation, example, verdict, write_run
+from tests.helpers.runs import ANSWERS, conversation, example, verdict, write_run
 
 ISSUE = [("a", True), ("a", True), ("a", True), ("b", False)]
 """Three of four right, in two groups of unlike size."""

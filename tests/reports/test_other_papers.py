@@ -21,10 +21,8 @@ from convbench.reports.tables import reference_table, training_table, variance_t
 from convbench.reports.writers import render_text
 from convbench.schema import ModelConfig, Sampling, Verdict
 from convbench.store import Run
-from tests.edits import written_run
-from tests.helpers import stages
-from tests.learn.seal import runs
-from tests.reports.synthetic import make, questions
+from tests.helpers import seal_runs, stages
+from tests.helpers.runs import make, questions, written_run
 
 SEQUENCE = ForgettingSequence(("a", "b"), (0.0, 0.0), ((0.5,), (0.25, 1.0)), base=(0.0, 0.1))
 OTHER = replace(SEQUENCE, after=((1.0,), (0.75, 0.5)))
@@ -50,8 +48,10 @@ def judged(run: Run, judge: Judge, shares: tuple[float, ...]) -> None:
 
 def seal_experiment(root: Path, tuning: str = "lora") -> Path:
     """Write an experiment of one cell: Base's edits of three test passages, and round 2's."""
-    examples = [e.model_copy(update={"split": "test"}) for e in runs.some_examples(3)]
-    judge = runs.quick_judge(**{"args.pretraining.tuning": tuning, "args.inner.grade": "exact"})
+    examples = [e.model_copy(update={"split": "test"}) for e in seal_runs.some_examples(3)]
+    judge = seal_runs.quick_judge(
+        **{"args.pretraining.tuning": tuning, "args.inner.grade": "exact"}
+    )
     member = ModelConfig(model="local:pocket", sampling=Sampling(max_tokens=48))
     said = {e.example_id: [f"- edit {i}"] for i, e in enumerate(examples)}
     base = written_run(root / "pocket-notes-self-edit-standard-seed0",

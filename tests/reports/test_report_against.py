@@ -12,7 +12,7 @@ import pytest
 from convbench.errors import RunError
 from convbench.reports.writers import render_text
 from tests.helpers import stages
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 
 
 @pytest.fixture

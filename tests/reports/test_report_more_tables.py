@@ -9,7 +9,7 @@ from convbench.reports.published import colbench_table, self_edit_table
 from convbench.reports.writers import render_text
 from tests.helpers import stages
 from tests.helpers.report_tables import cells, right_on, table_of
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 
 FORMS = ("markdown", "latex", "html")
 

@@ -25,7 +25,7 @@ from convbench.reports.latex import LONGEST_TABLE, render_latex
 from convbench.reports.terminal import render_terminal
 from convbench.reports.writers import render_html, render_markdown
 from tests.helpers.cli import convbench
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 
 HOSTILE = "</table><script>alert(1)</script> | & 50% $x_1$ \\input{x} [bold]"
 DOCUMENT = Document(

@@ -24,7 +24,7 @@ from convbench.reports.patterns.analysis import (
 from convbench.reports.patterns.analysis import analyse_patterns as analyse
 from convbench.reports.patterns.patterns import patterns_document, points_csv, report_patterns
 from convbench.store import Run
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 from tests.support.exhaustive import exhaustive
 from tests.support.later import needs
 

@@ -28,7 +28,7 @@ from convbench.reports.sections import read_sections
 from convbench.reports.writers import write_report
 from convbench.stats.means import Estimate
 from tests.helpers import stages
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 from tests.support.later import needs
 
 needs("matplotlib")

@@ -26,7 +26,7 @@ from convbench.schema.conversation import TurnCredit
 from convbench.store.notes import append_credit
 from tests.helpers import stages
 from tests.helpers.report_tables import cells, right_on, table_of
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 
 
 @pytest.fixture

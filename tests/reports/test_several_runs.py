@@ -22,8 +22,7 @@ from convbench.options.train import TrainOptions
 from convbench.reports.plots.curves import round_curves
 from convbench.reports.sections import read_sections
 from convbench.store.run import Run
-from tests.helpers import stages
-from tests.learn import tiny
+from tests.helpers import stages, tiny
 
 QUIET = CallOptions(quiet=True)
 SETS = (

@@ -11,7 +11,7 @@ from convbench.reports.writers import render_text
 from convbench.schema import ModelConfig
 from convbench.store import Run
 from tests.helpers import stages
-from tests.reports.synthetic import logged, make, questions, right
+from tests.helpers.runs import logged, make, questions, right
 
 
 def shown(run: Run) -> str:

@@ -19,7 +19,7 @@ from convbench.reports.experiment.statements import (
 )
 from convbench.reports.published import PrintedNumber, paper_tables
 from tests.helpers.excerpts import SHARED
-from tests.reports.paper_set import write_cell
+from tests.helpers.paper_set import write_cell
 
 PRINTED = {
     "wins in 7": ("holds", "7 of 12 (8 with shared first places)"),

@@ -26,7 +26,7 @@ from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.store.jsonl import Appender
 from tests.helpers import stages
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 from tests.stats.tastes import World, judged
 from tests.stats.trained import said
 

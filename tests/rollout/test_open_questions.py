@@ -14,8 +14,8 @@ from convbench.learn.pairs import first_messages
 from convbench.prompts import refuse_absent_choices
 from convbench.schema import Choice, ProtocolSpec, TaskSpec
 from convbench.store import Run
+from tests.helpers.runs import example
 from tests.helpers.typed import Typist
-from tests.hub.runs import example
 
 ROWS = "id,q\n" + "".join(f"{n},What is the use of thing {n}?\n" for n in range(6))
 CHAT = catalog.load_spec(ProtocolSpec, "protocols", "chat")

@@ -20,8 +20,8 @@ from convbench.schema.run import in_regime
 from convbench.store import Run
 from tests.helpers import stages
 from tests.helpers.report_tables import cells, right_on, table_of
+from tests.helpers.runs import make, questions
 from tests.helpers.table import played, protocol_of
-from tests.reports.synthetic import make, questions
 from tests.support.provider import Plan, Provider
 
 SIZES = {

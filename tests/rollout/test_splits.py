@@ -20,10 +20,9 @@ from convbench.schema import Example, TaskSpec
 from convbench.store import Run
 from convbench.tasks.draw import HELD_OUT_REASON, question_words
 from convbench.tasks.load import LoadResult, load_examples
-from tests.helpers import stages
+from tests.helpers import seal_runs, stages
 from tests.helpers.cli import convbench
 from tests.helpers.excerpts import Source
-from tests.learn.seal import runs
 
 QUIET = CallOptions(quiet=True)
 
@@ -158,8 +157,8 @@ def test_build_says_how_many_questions_each_split_has(tmp_path: Path, dry: bool)
 @pytest.fixture
 def untested(tmp_path: Path) -> Run:
     """A run of self-edits with train passages alone."""
-    examples = [e.model_copy(update={"split": "train"}) for e in runs.some_examples(2)]
-    return runs.edits_run(tmp_path / "run", examples, {examples[0].example_id: ["a", "b"]})
+    examples = [e.model_copy(update={"split": "train"}) for e in seal_runs.some_examples(2)]
+    return seal_runs.edits_run(tmp_path / "run", examples, {examples[0].example_id: ["a", "b"]})
 
 
 LACKS = r"no question of split test \(2 train\); expected some to evaluate on"
@@ -185,8 +184,8 @@ def test_seals_dry_run_refuses_it_too(untested: Run) -> None:
 
 
 def test_rounds_refuse_a_run_without_train_questions(tmp_path: Path) -> None:
-    examples = [e.model_copy(update={"split": "test"}) for e in runs.some_examples(2)]
-    run = runs.edits_run(tmp_path / "run", examples, {})
+    examples = [e.model_copy(update={"split": "test"}) for e in seal_runs.some_examples(2)]
+    run = seal_runs.edits_run(tmp_path / "run", examples, {})
     with pytest.raises(DataError, match=r"no question of split train \(2 test\)"):
         run_seal(RoundsOptions("seal", None, run.path, "adaptation", calls=QUIET))
 

@@ -23,7 +23,7 @@ from convbench.store.index import VerdictRow
 from convbench.store.jsonl import Appender
 from convbench.store.parts import open_part, plain_size
 from tests.helpers.parts import cache, make_run, rows_of_conversations
-from tests.hub.runs import conversation, example, verdict, write_run
+from tests.helpers.runs import conversation, example, verdict, write_run
 
 __all__ = ["cache"]
 

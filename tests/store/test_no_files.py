@@ -23,7 +23,7 @@ from convbench.store.jsonl import Appender, write_atomic
 from convbench.store.notes import write_label
 from convbench.util.regular import open_lock, open_to_append, open_to_read
 from tests.helpers import stages
-from tests.hub.runs import write_run
+from tests.helpers.runs import write_run
 from tests.support.app import app
 
 pytestmark = pytest.mark.timeout(60)

@@ -9,8 +9,8 @@ import pytest
 from convbench.store import sidecars
 from convbench.store.jsonl import Appender
 from convbench.store.overview import read_overview
+from tests.helpers.viewer_runs import RIGHT, make, many, question
 from tests.support.memory import BLOCK, held_below
-from tests.viewer.runs import RIGHT, make, many, question
 
 ASKED = [question(n) for n in range(3)]
 

@@ -22,7 +22,7 @@ from convbench.store.byte_offsets import OffsetReader, size_of
 from convbench.store.jsonl import Appender, lines_with_offsets, numbered_lines
 from convbench.store.query import run_query
 from tests.helpers.cli import environment, until
-from tests.hub.runs import ANSWERS, conversation, example, failed, verdict, write_run
+from tests.helpers.runs import ANSWERS, conversation, example, failed, verdict, write_run
 from tests.support.one_line import one_line
 
 

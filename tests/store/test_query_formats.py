@@ -15,7 +15,7 @@ from convbench.commands.query import check_format, write_table
 from convbench.errors import UsageError
 from convbench.store.formats import _fit_widths, format_result
 from convbench.store.query import run_query
-from tests.hub.runs import conversation, write_run
+from tests.helpers.runs import conversation, write_run
 
 MIXED = (
     "SELECT 'a|b' AS text, 1.5::DOUBLE AS number, NULL AS nothing, true AS yes, [1, 2] AS list, "

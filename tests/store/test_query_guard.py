@@ -8,7 +8,7 @@ import pytest
 
 from convbench.errors import QueryError
 from convbench.store.query import run_query
-from tests.hub.runs import write_run
+from tests.helpers.runs import write_run
 from tests.support.one_line import one_line
 
 HOSTILE = (

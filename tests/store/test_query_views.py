@@ -10,7 +10,7 @@ from convbench.errors import QueryError, RunError
 from convbench.schema import ImagePart, TextPart, Turn
 from convbench.store import Run
 from convbench.store.query import run_query
-from tests.hub.runs import ANSWERS, append, conversation, example, failed, verdict, write_run
+from tests.helpers.runs import ANSWERS, append, conversation, example, failed, verdict, write_run
 
 CONTRACT = {
     "examples": "example_id task split group_id question",

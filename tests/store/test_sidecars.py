@@ -19,7 +19,7 @@ from convbench.store.index import ConversationRow
 from convbench.store.jsonl import Appender
 from convbench.util.cache import cache_folder
 from tests.helpers.parts import cache, make_run, rows_of_conversations
-from tests.hub.runs import conversation
+from tests.helpers.runs import conversation
 
 __all__ = ["cache"]
 

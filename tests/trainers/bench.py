@@ -28,7 +28,7 @@ PAIRS = 7
 
 def save_model(folder: Path) -> Path:
     """Save a Llama of some 2 million parameters, wide enough that arithmetic outweighs Python."""
-    from tests.learn import tiny
+    from tests.helpers import tiny
 
     return tiny.save_model(
         folder, layers=4, vocab_size=WORDS, hidden_size=128, intermediate_size=384,
@@ -78,7 +78,7 @@ def fit(kind: str, data: list[Any], model: Path, folder: Path, settings: dict[st
     from convbench.learn.job import Job
     from convbench.learn.weighted_sft import weighted_trainer
     from convbench.schema.recipe import Recipe
-    from tests.learn import tiny
+    from tests.helpers import tiny
 
     fitting.silence_libraries()
     if not (folder / "run").exists():

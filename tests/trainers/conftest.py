@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convbench.store.run import Run
-from tests.learn import tiny
+from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")

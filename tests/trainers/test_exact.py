@@ -12,8 +12,8 @@ from convbench.learn.job import Job
 from convbench.learn.rows import TrainingRow
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.helpers.exact import Gradients, apart, rows_of
-from tests.learn import tiny
 from tests.support.later import later
 
 torch = later("torch")

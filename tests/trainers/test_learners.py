@@ -20,8 +20,7 @@ from convbench.learn.steps import StepCount
 from convbench.learn.train import TrainResult
 from convbench.schema.recipe import Distil
 from convbench.store.run import Run
-from tests.helpers import stages
-from tests.learn import tiny
+from tests.helpers import stages, tiny
 from tests.support.later import later
 
 fitting = later("convbench.learn.fitting")

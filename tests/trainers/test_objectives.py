@@ -19,8 +19,8 @@ from convbench.learn.rows import TrainingRow, pair_rows, training_rows
 from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Loss
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.helpers.exact import apart
-from tests.learn import tiny
 from tests.support.later import later
 
 torch = later("torch")

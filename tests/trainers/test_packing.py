@@ -13,8 +13,8 @@ from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.helpers.exact import apart
-from tests.learn import tiny
 from tests.support.later import later
 from tests.support.one_line import one_line
 

@@ -11,7 +11,7 @@ from convbench.errors import TrainError
 from convbench.learn.rows import training_rows
 from convbench.schema.recipe import Distil
 from convbench.store.run import Run
-from tests.learn import tiny
+from tests.helpers import tiny
 from tests.support.later import later
 
 torch = later("torch")

@@ -11,7 +11,7 @@ import pytest
 from convbench.judges.adaptation.learner import Learner
 from convbench.judges.few_shot.runner import problem_of, settings_of
 from convbench.judges.few_shot.solve import Solver
-from tests.judges.few_shot import runs
+from tests.helpers import few_shot_runs
 from tests.support.later import later
 
 torch = later("torch")
@@ -46,6 +46,6 @@ def test_it_trains_saves_goes_on_and_is_a_policy(
     assert (vectors[true] - vectors[false]).norm() > 0.5, "an adapter can tell them apart"
     gone = two.model.get_input_embeddings().weight.detach() - vectors
     assert 0 < gone.norm() < 0.2 * vectors.norm(), "it goes on from the first and not from scratch"
-    problem = problem_of(runs.some_tasks(1)[0])
-    found = Solver(two, settings_of(runs.quick_judge())).try_unadapted(problem)
+    problem = problem_of(few_shot_runs.some_tasks(1)[0])
+    found = Solver(two, settings_of(few_shot_runs.quick_judge())).try_unadapted(problem)
     assert found.asked == 5 * 3 * 6, "it is asked in every view like the shipped one"

@@ -16,9 +16,8 @@ from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.schema.recipe import LaunchSpec
 from convbench.store.run import Run
-from tests.helpers import stages
+from tests.helpers import stages, tiny
 from tests.helpers.exact import WORKER, apart, file_of
-from tests.learn import tiny
 from tests.support.exhaustive import first_of
 from tests.support.later import later
 

@@ -12,8 +12,8 @@ from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.schema.recipe import LaunchSpec
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.helpers.exact import apart
-from tests.learn import tiny
 from tests.support.later import later
 
 recording = later("tests.helpers.workers.gradients")

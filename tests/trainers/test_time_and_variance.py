@@ -11,8 +11,8 @@ import pytest
 from convbench.learn import launch
 from convbench.learn.weights import paper_weights
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.helpers.exact import rows_of
-from tests.learn import tiny
 from tests.support.later import later
 
 torch = later("torch")

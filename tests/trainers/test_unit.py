@@ -16,8 +16,8 @@ from convbench.learn.select import select
 from convbench.learn.steps import StepCount
 from convbench.schema.recipe import Data, Recipe
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.helpers.exact import apart
-from tests.learn import tiny
 from tests.support.later import later
 
 recording = later("tests.helpers.workers.gradients")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.viewer_runs import world
 from tests.helpers.viewing import Looked, Viewer, browser, viewing
-from tests.viewer.runs import world
 
 
 @pytest.fixture(scope="module")

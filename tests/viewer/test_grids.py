@@ -9,13 +9,13 @@ import pytest
 
 from convbench.schema import Verdict
 from convbench.store import Run
+from tests.helpers import few_shot_runs
 from tests.helpers.viewing import Looked, viewing
-from tests.judges.few_shot import runs
 
 
 def told(run: Run, example: str, attempts: Any) -> None:
     """Write a verdict that holds these attempts."""
-    judge = runs.quick_judge()
+    judge = few_shot_runs.quick_judge()
     run.store_judge(judge.fingerprint, judge.spec)
     found = Verdict(
         conversation_id=f"{run.manifest.id}-{example}-0", judge="few-shot-pocket",
@@ -27,8 +27,8 @@ def told(run: Run, example: str, attempts: Any) -> None:
 
 @pytest.mark.exhaustive
 def test_a_task_is_drawn_with_predictions_and_truth(look: Looked, tmp_path: Path) -> None:
-    one = runs.some_tasks(1)[0]
-    run = runs.edits_run(tmp_path / "run", [one], {one.example_id: [runs.CHEAP]})
+    one = few_shot_runs.some_tasks(1)[0]
+    run = few_shot_runs.edits_run(tmp_path / "run", [one], {one.example_id: [few_shot_runs.CHEAP]})
     truth = one.hidden["outputs"][0]
     told(run, one.example_id, [[[[5, 5], [5, 5]], truth]])
     with viewing(run.path) as viewer:
@@ -53,14 +53,14 @@ def test_a_task_is_drawn_with_predictions_and_truth(look: Looked, tmp_path: Path
 
 
 def test_hostile_grids_are_not_drawn(look: Looked, tmp_path: Path) -> None:
-    one = runs.some_tasks(1)[0]
+    one = few_shot_runs.some_tasks(1)[0]
     huge = [[0] * 4000 for _ in range(40)]
     evil: Any = [["<img src=x onerror=window.pwned=1>"]]
     bad = [{"input": huge, "output": [[1]]}, {"input": evil, "output": [[1]]}, None, 7]
     good = {"input": [[1]], "output": [[2]]}
     inputs = {"demonstrations": [*bad, good], "tests": [evil, huge, [[3]]], "shown": "x"}
     one = one.model_copy(update={"inputs": inputs, "hidden": {"outputs": "x"}})
-    run = runs.edits_run(tmp_path / "run", [one], {one.example_id: [runs.CHEAP]})
+    run = few_shot_runs.edits_run(tmp_path / "run", [one], {one.example_id: [few_shot_runs.CHEAP]})
     told(run, one.example_id, [[evil, huge, [[1.5]], [[10]], [[]], [[1], [1, 2]]]])
     with viewing(run.path) as viewer:
         page = look.open(viewer.page(f"#/c/{run.manifest.id}-{one.example_id}-0"))

@@ -26,9 +26,9 @@ from convbench.viewer.follow import GrowingIndex, RowMaker, run_status
 from convbench.viewer.index import ViewIndex, build_index
 from convbench.viewer.library import open_members
 from convbench.viewer.rows import RowFiles, _PartMaker
+from tests.helpers.viewer_runs import RIGHT, WRONG, judged, make, question, said, world
 from tests.helpers.viewing import Looked, viewing
 from tests.support.exhaustive import only
-from tests.viewer.runs import RIGHT, WRONG, judged, make, question, said, world
 
 PATIENCE_S = 300.0
 """Longest to wait for another process on a busy machine."""

@@ -10,8 +10,8 @@ import pytest
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.judges.gold.labels import newest_labels
 from convbench.store import Run
+from tests.helpers.viewer_runs import world
 from tests.helpers.viewing import Looked, viewing
-from tests.viewer.runs import world
 
 TOLD = ("local:base", "local:checkpoints", "tuned", "strict", "rules")
 """Names of policies and judges."""

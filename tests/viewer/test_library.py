@@ -12,8 +12,8 @@ from convbench.store.jsonl import Appender
 from convbench.store.notes import write_label
 from convbench.viewer import GrowingIndex, Library
 from convbench.viewer.library import library_or_index, open_members
+from tests.helpers.viewer_runs import RIGHT, WRONG, make, question, talk
 from tests.helpers.viewing import Looked, viewing
-from tests.viewer.runs import RIGHT, WRONG, make, question, talk
 
 ODD = "a,b +ü'<i>%2c"
 """A name that an address must quote."""
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                    {"rules": lambda k: 8.0})  # fmt: skip
         if name == "first":
             make(run.path / "evals" / "tuned", asked, [(0, 0, WRONG, {})], {}, "local:tuned",
-                 parent=run.manifest.id, kind="eval")  # fmt: skip
+                 parent=run.manifest.id)  # fmt: skip
     (root / "notes").mkdir()
     (root / "outside").symlink_to(root.parent, target_is_directory=True)
     return root

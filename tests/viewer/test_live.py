@@ -15,8 +15,8 @@ from convbench.viewer.figures import base_comparisons, overview_figures
 from convbench.viewer.filters import list_page
 from convbench.viewer.follow import GrowingIndex, run_status
 from convbench.viewer.index import build_index
+from tests.helpers.viewer_runs import QUESTIONS, RIGHT, WRONG, judged, make, said
 from tests.helpers.viewing import Looked, viewing
-from tests.viewer.runs import QUESTIONS, RIGHT, WRONG, judged, make, said
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_new_judges_runs_and_rewritten_files_make_the_index_anew(
     growing.take_in()
     assert growing.index.judges == ["rules", "strict"]
     make(run.path / "evals" / "tuned", QUESTIONS, [(0, 0, WRONG, {})], {}, "local:tuned",
-         parent=run.manifest.id, kind="eval")  # fmt: skip
+         parent=run.manifest.id)  # fmt: skip
     growing.take_in()
     assert growing.index.total == 3
     pair = base_comparisons(growing.index)["rows"][0]

@@ -12,8 +12,8 @@ from convbench.viewer import write_site
 from convbench.viewer.library import index_runs
 from convbench.viewer.markup import TAGS, markdown_tree
 from convbench.viewer.server import ASSETS
+from tests.helpers.viewer_runs import make, question
 from tests.helpers.viewing import Looked, running, viewing
-from tests.viewer.runs import make, question
 
 ATTACKS = [
     "**x** <script>window.pwned=1</script>",

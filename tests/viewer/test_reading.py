@@ -10,8 +10,8 @@ import pytest
 from convbench.engine.wire_file import LONGEST, WireFile, read_records
 from convbench.models.wire_tap import WireTap
 from convbench.views import messages_before
+from tests.helpers.viewer_runs import make, question, world
 from tests.helpers.viewing import Looked, viewing
-from tests.viewer.runs import make, question, world
 
 SAID = (
     "<thinking>First, **iron** is magnetic.</thinking> The *iron* answer: iron.\n\n"

@@ -25,10 +25,10 @@ from convbench.viewer import filters, index, write_site
 from convbench.viewer.index import ViewIndex
 from convbench.viewer.library import index_runs
 from tests.helpers.cli import COMMAND, environment, finish, start
+from tests.helpers.runs import write_run
+from tests.helpers.viewer_runs import world
 from tests.helpers.viewing import Viewer
-from tests.hub.runs import write_run
 from tests.support.exhaustive import only
-from tests.viewer.runs import world
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

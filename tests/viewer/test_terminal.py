@@ -22,7 +22,7 @@ from convbench.commands import _output
 from convbench.errors import RunError, SpecError
 from convbench.judges.show import show_conversation
 from convbench.store import Run
-from tests.viewer.runs import make, question
+from tests.helpers.viewer_runs import make, question
 
 LONG = "The field of a magnet pulls iron, nickel and cobalt, " * 8
 ODD = "[bold]not markup[/] 漢字漢字 \x1b[31mred\x07 \u202etxt"

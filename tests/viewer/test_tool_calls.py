@@ -16,7 +16,7 @@ from convbench.viewer.index import ViewIndex
 from convbench.viewer.library import index_runs
 from convbench.viewer.talk import chat_messages, turn_prompts
 from tests.helpers.typed import Typist
-from tests.viewer.runs import RIGHT, make, question
+from tests.helpers.viewer_runs import RIGHT, make, question
 
 ROUND = ToolRound(
     content="Let me look it up.",

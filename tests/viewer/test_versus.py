@@ -16,8 +16,8 @@ from convbench.viewer.figures import base_comparisons
 from convbench.viewer.filters import facet_counts, list_page
 from convbench.viewer.index import ViewIndex
 from convbench.viewer.library import index_runs
+from tests.helpers.viewer_runs import MUTE, RIGHT, WRONG, make, question
 from tests.helpers.viewing import Looked, viewing
-from tests.viewer.runs import MUTE, RIGHT, WRONG, make, question
 
 BASE = [RIGHT, WRONG, MUTE, RIGHT, None, WRONG, RIGHT, RIGHT]
 TUNED = [WRONG, RIGHT, RIGHT, RIGHT, RIGHT, WRONG, MUTE, None]
@@ -31,8 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = make(path, asked, [(n, 0, said, {}) for n, said in enumerate(BASE)],
                {"rules": lambda k: float(k)})  # fmt: skip
     make(path / "evals" / "tuned", asked, [(n, 0, said, {}) for n, said in enumerate(TUNED)],
-         {"rules": lambda k: float(k + (k % 3))}, "local:tuned", parent=run.manifest.id,
-         kind="eval")  # fmt: skip
+         {"rules": lambda k: float(k + (k % 3))}, "local:tuned",
+         parent=run.manifest.id)  # fmt: skip
     return path
 
 

@@ -13,9 +13,9 @@ from aiohttp import web
 from convbench.viewer import write_site
 from convbench.viewer.library import index_runs
 from tests.helpers import stages
+from tests.helpers.viewer_runs import EVIL, HOSTILE, hostile, make, many, question, world
 from tests.helpers.viewing import Looked, Viewer, running, viewing
 from tests.support.exhaustive import first_of
-from tests.viewer.runs import EVIL, HOSTILE, hostile, make, many, question, world
 
 RIGHT_ONE = "q3s0"
 """How the id of a conversation with siblings ends."""

@@ -18,7 +18,7 @@ from convbench.viewer.follow import GrowingIndex
 from convbench.viewer.index import ViewIndex
 from convbench.viewer.library import index_runs
 from convbench.viewer.talk import talk_json, turn_prompts
-from tests.viewer.runs import RIGHT, WRONG, make, question, world
+from tests.helpers.viewer_runs import RIGHT, WRONG, make, question, world
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from convbench.store import Run
 from convbench.viewer.labels import labels_file
 from convbench.viewer.server import open_socket
 from tests.helpers import stages
+from tests.helpers.viewer_runs import world
 from tests.helpers.viewing import TOKEN, Viewer, viewing
-from tests.viewer.runs import world
 
 INSIDE = ("/", "/assets/main.js", "/api/overview", "/api/list", "/reports/0/x.svg")
 

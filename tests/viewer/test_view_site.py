@@ -14,7 +14,7 @@ from convbench.viewer import ViewIndex, site, write_site
 from convbench.viewer import library as opening
 from convbench.viewer.library import index_runs
 from tests.helpers.typed import Typist
-from tests.viewer.runs import world
+from tests.helpers.viewer_runs import world
 
 
 def write(run: Path, folder: Path) -> int:

@@ -21,7 +21,7 @@ from convbench.judges.controls import ATTACKS
 from convbench.judges.resolve import as_run_asked, unquoted_warnings
 from convbench.models import open_model
 from convbench.schema import Message
-from tests.learn.seal import runs
+from tests.helpers import seal_runs
 from tests.support.later import later
 
 torch = later("torch")
@@ -115,7 +115,7 @@ def test_an_adaptation_graded_with_a_fence_is_another() -> None:
 
 
 def test_a_judge_without_a_grader_is_as_before() -> None:
-    judge = runs.quick_judge()
+    judge = seal_runs.quick_judge()
     assert (judge.spec.fence, judge.earlier) == (None, None)
     assert unquoted_warnings([judge]) == []
 
@@ -123,24 +123,24 @@ def test_a_judge_without_a_grader_is_as_before() -> None:
 def test_grades_of_before_stay_and_are_named(tmp_path: Path) -> None:
     """Nobody is paid again unasked; whoever asks for the fence gets it."""
     torch.set_num_threads(1)
-    run = runs.edits_run(tmp_path / "run", runs.some_examples(2), {})
-    new, old = runs.quick_judge(**GRADED), runs.quick_judge(**GRADED, fence="none")
+    run = seal_runs.edits_run(tmp_path / "run", seal_runs.some_examples(2), {})
+    new, old = seal_runs.quick_judge(**GRADED), seal_runs.quick_judge(**GRADED, fence="none")
     assert new.spec.fence == "quoted"
     assert new.earlier is not None
     assert new.earlier.fingerprint == old.fingerprint != new.fingerprint
     run.store_judge(old.fingerprint, old.spec)
     ASKED.clear()
-    with_runner(run, old, runs.QUIET, baseline_accuracies)
+    with_runner(run, old, seal_runs.QUIET, baseline_accuracies)
     before = len(ASKED)
     assert before
     assert not any(MARK.search(text) for text in ASKED)
-    with_runner(run, new, runs.QUIET, baseline_accuracies)
+    with_runner(run, new, seal_runs.QUIET, baseline_accuracies)
     assert len(ASKED) == before, "nothing is paid again"
     [note] = unquoted_warnings([as_run_asked(run, new)])
     assert "fence: none" in note
     assert "--set judge.fence=quoted" in note
-    asked = runs.quick_judge(**GRADED, fence="quoted")
+    asked = seal_runs.quick_judge(**GRADED, fence="quoted")
     assert unquoted_warnings([as_run_asked(run, asked)]) == []
-    with_runner(run, asked, runs.QUIET, baseline_accuracies)
+    with_runner(run, asked, seal_runs.QUIET, baseline_accuracies)
     assert len(ASKED) > before
     assert all(MARK.search(text) for text in ASKED[before:])

@@ -27,8 +27,8 @@ from convbench.judges.units import JudgeSummary
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
+from tests.helpers import seal_runs
 from tests.helpers.self_edits import good
-from tests.learn.seal import runs
 from tests.support.later import later
 
 torch = later("torch")
@@ -46,14 +46,14 @@ def judged(run: Run, judge: Judge) -> JudgeSummary:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     torch.set_num_threads(1)
-    examples = runs.some_examples(3)
+    examples = seal_runs.some_examples(3)
     edits = {examples[0].example_id: [good(examples[0]), " \n--"],
              examples[1].example_id: [good(examples[1]), good(examples[1])]}  # fmt: skip
-    return runs.edits_run(tmp_path_factory.mktemp("seal") / "run", examples, edits)
+    return seal_runs.edits_run(tmp_path_factory.mktemp("seal") / "run", examples, edits)
 
 
 def test_verdicts_are_ordinary_and_finished_work_is_kept(run: Run) -> None:
-    judge = runs.quick_judge(**{"args.inner.epochs": 20, "args.inner.learning_rate": 0.01})
+    judge = seal_runs.quick_judge(**{"args.inner.epochs": 20, "args.inner.learning_rate": 0.01})
     done = judged(run, judge)
     assert (done.jobs.done, done.failed_count, done.already_scored) == (4, 0, 0)
     verdicts = {v.conversation_id.rpartition("-")[2] + v.conversation_id: v for v in run.verdicts()}
@@ -88,14 +88,14 @@ def test_verdicts_are_ordinary_and_finished_work_is_kept(run: Run) -> None:
 
 def test_no_passage_in_a_closed_book_prompt(run: Run) -> None:
     with cache_of(run) as kept:
-        runner = open_runner(run, settings_of(runs.quick_judge()), kept)
+        runner = open_runner(run, settings_of(seal_runs.quick_judge()), kept)
     for example in run.examples.values():
-        assert runs.SENTINEL in example.inputs["passage"]
+        assert seal_runs.SENTINEL in example.inputs["passage"]
         asked = questions_of(run.manifest.task, example, runner.protocol)
         assert len(asked) == 4
         for question, item in zip(asked, example.hidden["questions"], strict=True):
             text = str(question.messages)
-            assert runs.SENTINEL not in text
+            assert seal_runs.SENTINEL not in text
             assert item["question"] in text
             assert question.topic == example.inputs["title"]
             assert question.topic in text
@@ -115,41 +115,41 @@ def test_a_protocol_that_shows_the_passage_gets_none(run: Run, tmp_path: Path) -
 
 def test_another_policy_tries_an_identical_edit_anew(run: Run, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    shutil.copytree(runs.pocket(), other)
+    shutil.copytree(seal_runs.pocket(), other)
     weights = safetensors_torch.load_file(other / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"] * 0.5
     safetensors_torch.save_file(weights, other / "model.safetensors", {"format": "pt"})
     one, two = LearnerRef.of_run(run, None), LearnerRef.of_run(run, f"local:{other}")
     assert one.fingerprint != two.fingerprint
     assert LearnerRef.of_run(run, "local:pocket") == one
-    judge = runs.quick_judge(**{"args.learner": f"local:{other}"})
-    fresh = runs.edits_run(tmp_path / "run", list(run.examples.values()), {
+    judge = seal_runs.quick_judge(**{"args.learner": f"local:{other}"})
+    fresh = seal_runs.edits_run(tmp_path / "run", list(run.examples.values()), {
         name: ["- kosan has home field."] for name in list(run.examples)[:1]
     })  # fmt: skip
     judged(fresh, judge)
     (verdict,) = fresh.verdicts()
     assert verdict.details["learner"] == two.fingerprint
     before = (fresh.path / "adaptations.jsonl").read_text().count("\n")
-    judged(fresh, runs.quick_judge())
+    judged(fresh, seal_runs.quick_judge())
     assert (fresh.path / "adaptations.jsonl").read_text().count("\n") == 2 * before
 
 
 def test_a_penalty_on_what_is_lost_elsewhere(tmp_path: Path) -> None:
     """The guard is another passage of the same split; its questions lose what they had."""
-    examples = runs.some_examples(4)
+    examples = seal_runs.some_examples(4)
     first, other = examples[0], examples[2]  # both train; 1 and 3 are test
     known = {**other.hidden["questions"][0]}
-    with cache_of(runs.edits_run(tmp_path / "ask", examples, {})) as kept:
-        runner = open_runner(Run.open(tmp_path / "ask"), settings_of(runs.quick_judge()), kept)
+    with cache_of(seal_runs.edits_run(tmp_path / "ask", examples, {})) as kept:
+        runner = open_runner(Run.open(tmp_path / "ask"), settings_of(seal_runs.quick_judge()), kept)
         (question, *_) = runner.passage_questions(other)
         known["answer"] = metrics.answer_text(
             runner.own_learner().ask_questions([question], INNER, PassClock())[0][0]
         )
     examples[2] = other.model_copy(update={"hidden": {"questions": [known]}})
     edits = {first.example_id: ["- kosan has home field.", " --"]}
-    fresh = runs.edits_run(tmp_path / "run", examples, edits)
+    fresh = seal_runs.edits_run(tmp_path / "run", examples, edits)
     sets = {"args.penalty": 0.5, "args.guard": 5, "args.inner.learning_rate": 0.5}
-    judge = runs.quick_judge(**sets)
+    judge = seal_runs.quick_judge(**sets)
     judged(fresh, judge)
     harmful, empty = sorted(fresh.verdicts(), key=lambda v: "reason" in v.details)
     with cache_of(fresh) as kept:
@@ -166,28 +166,28 @@ def test_a_penalty_on_what_is_lost_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_policy_without_weights_and_wrong_settings_are_said(run: Run, tmp_path: Path) -> None:
-    away = runs.edits_run(tmp_path / "run", list(run.examples.values()), {}, "openai/gpt-4o")
+    away = seal_runs.edits_run(tmp_path / "run", list(run.examples.values()), {}, "openai/gpt-4o")
     with pytest.raises(TrainError, match="whose weights are not available; name"):
         LearnerRef.of_run(away, None)
     with pytest.raises(SpecError, match=r"args: inner\.rank: unknown key"):
-        settings_of(runs.quick_judge(**{"args.inner.rank": 3}))
+        settings_of(seal_runs.quick_judge(**{"args.inner.rank": 3}))
 
 
 def test_a_passage_without_questions(run: Run, tmp_path: Path) -> None:
     """It is refused, or the learner writes its questions."""
-    (example, *_) = runs.some_examples(1)
+    (example, *_) = seal_runs.some_examples(1)
     bare = example.model_copy(update={"hidden": {}})
-    fresh = runs.edits_run(tmp_path / "run", [bare], {bare.example_id: [good(example)]})
-    done = judged(fresh, runs.quick_judge())
+    fresh = seal_runs.edits_run(tmp_path / "run", [bare], {bare.example_id: [good(example)]})
+    done = judged(fresh, seal_runs.quick_judge())
     assert done.failed_count == 1
     assert "found no hidden field `questions`" in next(iter(done.failures))
     with cache_of(fresh) as kept:
         sets = {"args.writes": "self-edit-self-qa"}
-        runner = open_runner(fresh, settings_of(runs.quick_judge(**sets)), kept)
+        runner = open_runner(fresh, settings_of(seal_runs.quick_judge(**sets)), kept)
         runner.learner_pool.learner = Writer(None, None)
         (found,) = runner.passage_questions(bare)
     assert (found.text, found.golds) == ("What is the home of kosan?", ("field",))
-    assert runs.SENTINEL not in str(found.messages)
+    assert seal_runs.SENTINEL not in str(found.messages)
 
 
 class Writer(Learner):
@@ -197,7 +197,7 @@ class Writer(Learner):
         return self
 
     def write_reply(self, messages: Sequence[Message], most: int) -> str:
-        assert runs.SENTINEL in str(messages)
+        assert seal_runs.SENTINEL in str(messages)
         assert "Write questions and answers." in str(messages)
         assert most == 512
         return "- What is the home of kosan? field."
@@ -214,7 +214,7 @@ def strict(messages: list[Message], example: Mapping[str, Any]) -> str:
 
 
 def test_a_judge_model_grades(run: Run) -> None:
-    inner = settings_of(runs.quick_judge(**{"args.inner.grade": "model"})).inner
+    inner = settings_of(seal_runs.quick_judge(**{"args.inner.grade": "model"})).inner
     golds = ("Denver Broncos", "The Broncos of Denver")
     asked = [Question((), golds, f"q{i}", "Super Bowl") for i in range(3)]
 

@@ -20,8 +20,8 @@ from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
 from convbench.store.jsonl import read_records
+from tests.helpers import seal_runs
 from tests.helpers.self_edits import good
-from tests.learn.seal import runs
 from tests.support.later import later
 
 torch = later("torch")
@@ -30,7 +30,9 @@ torch = later("torch")
 def verdicts(run: Run, many: int | None) -> dict[str, Any]:
     with run.lock():
         calls = CallOptions(concurrency=many, quiet=True)
-        done = asyncio.run(score_pending(run, runs.quick_judge(**{"args.inner.seeds": 2}), calls))
+        done = asyncio.run(
+            score_pending(run, seal_runs.quick_judge(**{"args.inner.seeds": 2}), calls)
+        )
     assert (done.jobs.done, done.failed_count) == (6, 0)
     found = {v.conversation_id.partition("-note")[2]: v for v in run.verdicts()}
     return {k: (v.scores, v.details["replies"], v.details["steps"]) for k, v in found.items()}
@@ -39,10 +41,10 @@ def verdicts(run: Run, many: int | None) -> dict[str, Any]:
 @pytest.mark.exhaustive
 def test_three_at_once_score_as_one_after_the_other(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    examples = runs.some_examples(3)
+    examples = seal_runs.some_examples(3)
     edits = {e.example_id: [good(e), f"- {e.inputs['title']}"] for e in examples}
-    alone = verdicts(runs.edits_run(tmp_path / "alone", examples, edits), None)
-    together = verdicts(runs.edits_run(tmp_path / "together", examples, edits), 3)
+    alone = verdicts(seal_runs.edits_run(tmp_path / "alone", examples, edits), None)
+    together = verdicts(seal_runs.edits_run(tmp_path / "together", examples, edits), 3)
     assert len(together) == 6
     assert together == alone
 
@@ -64,11 +66,11 @@ def always(messages: list[Message], example: Mapping[str, Any]) -> str:
 
 def test_baselines_are_graded_by_the_judge_model_too(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    run = runs.edits_run(tmp_path / "run", runs.some_examples(2), {})
+    run = seal_runs.edits_run(tmp_path / "run", seal_runs.some_examples(2), {})
     grader = f"rule:{__name__}:always"
     sets = {"args.inner.grade": "model", "args.grader": grader}
-    judge = runs.quick_judge(**sets)
-    found = with_runner(run, judge, runs.QUIET, baseline_accuracies)
+    judge = seal_runs.quick_judge(**sets)
+    found = with_runner(run, judge, seal_runs.QUIET, baseline_accuracies)
     assert {name: {value for _, value in values} for name, values in found.items()} == {
         "nothing": {1.0}, "passage only": {1.0},
     }  # fmt: skip
@@ -95,7 +97,7 @@ class Halted(Learner):
 
 def test_an_interrupt_begins_nothing_more(tmp_path: Path) -> None:
     """The adaptation in flight ends and is kept; the next one is not begun."""
-    run = runs.edits_run(tmp_path / "run", runs.some_examples(4), {})
+    run = seal_runs.edits_run(tmp_path / "run", seal_runs.some_examples(4), {})
     learner = Halted(None, None)
 
     def work(runner: AdaptationRunner) -> None:
@@ -103,7 +105,7 @@ def test_an_interrupt_begins_nothing_more(tmp_path: Path) -> None:
         baseline_accuracies(runner)
 
     with pytest.raises(Stopped):
-        with_runner(run, runs.quick_judge(), runs.QUIET, work)
+        with_runner(run, seal_runs.quick_judge(), seal_runs.QUIET, work)
     assert learner.begun == 1
     kept = [record["accuracy"] for record in read_records(run.path / "adaptations.jsonl")]
     assert kept == [0.0, 0.0, 1.0], "two passages asked before, one adaptation"

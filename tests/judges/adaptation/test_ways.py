@@ -24,8 +24,8 @@ from convbench.judges.run import score_pending
 from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions
 from convbench.store import Run
+from tests.helpers import seal_runs
 from tests.helpers.self_edits import INNER, KOSAN, TENOS, A, B, good, weights
-from tests.learn.seal import runs
 from tests.support.later import later
 
 adaptation_answer = later("convbench.judges.adaptation.answer")
@@ -107,7 +107,7 @@ def test_adaptations_over_two_devices_are_those_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "2x80")
-    examples = runs.some_examples(2)
+    examples = seal_runs.some_examples(2)
     edits = {e.example_id: [good(e), f"- {e.inputs['title']}"] for e in examples}
     made: list[DeviceWorker] = []
     start = DeviceWorker._start
@@ -117,9 +117,9 @@ def test_adaptations_over_two_devices_are_those_of_one_process(
         start(hand)
 
     monkeypatch.setattr(DeviceWorker, "_start", noted)
-    alone = verdicts(runs.edits_run(tmp_path / "alone", examples, edits))
+    alone = verdicts(seal_runs.edits_run(tmp_path / "alone", examples, edits))
     assert not made
-    spread = verdicts(runs.edits_run(tmp_path / "spread", examples, edits), "judge=[0,1]")
+    spread = verdicts(seal_runs.edits_run(tmp_path / "spread", examples, edits), "judge=[0,1]")
     assert spread == alone
     assert {hand.device for hand in made} == {"0", "1"}
     assert all(hand._process is None for hand in made), "their memory is given back"
@@ -128,7 +128,7 @@ def test_adaptations_over_two_devices_are_those_of_one_process(
 def verdicts(run: Run, *devices: str) -> dict[str, Any]:
     with run.lock():
         calls = CallOptions(devices=devices, quiet=True)
-        done = asyncio.run(score_pending(run, runs.quick_judge(), calls))
+        done = asyncio.run(score_pending(run, seal_runs.quick_judge(), calls))
     assert (done.jobs.done, done.failed_count) == (4, 0)
     found = {v.conversation_id.partition("-note")[2]: v for v in run.verdicts()}
     return {k: (v.scores, v.details["replies"], v.details["steps"]) for k, v in found.items()}

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from convbench.tasks.arc_agi.edit import SelfEdit
+from tests.helpers import few_shot_runs
 from tests.helpers.typed import type_here
-from tests.judges.few_shot import runs
 
 JUDGE = """title: slow
 extends: few-shot-pocket
@@ -30,12 +30,12 @@ def command(run: Path, judge: Path) -> list[str]:
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_killed_in_the_middle(tmp_path: Path) -> None:
-    tasks = runs.some_tasks(2)
+    tasks = few_shot_runs.some_tasks(2)
     edits = [
         SelfEdit(frozenset({"basic"}), "train_using_output_tokens", rate, 1).to_json()
         for rate in (1e-4, 1e-3, 1e-2)
     ]
-    run = runs.edits_run(tmp_path / "run", tasks, {one.example_id: edits for one in tasks})
+    run = few_shot_runs.edits_run(tmp_path / "run", tasks, {one.example_id: edits for one in tasks})
     (tmp_path / "slow.yaml").write_text(JUDGE)
     asked, kept = command(run.path, tmp_path / "slow.yaml"), run.path / "few-shot.jsonl"
     first = subprocess.Popen(asked, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -22,7 +22,7 @@ from convbench.options.shared import CallOptions
 from convbench.schema import Verdict
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit, Strategy, parse_edit
-from tests.judges.few_shot import runs
+from tests.helpers import few_shot_runs
 from tests.support.later import later
 
 torch = later("torch")
@@ -40,13 +40,13 @@ def judged(run: Run, judge: Judge, *devices: str) -> None:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Judge, list[Verdict]]:
-    one, two = runs.some_tasks(2)
-    run = runs.edits_run(
+    one, two = few_shot_runs.some_tasks(2)
+    run = few_shot_runs.edits_run(
         tmp_path_factory.mktemp("few") / "run",
-        [runs.alike(one), two],
+        [few_shot_runs.alike(one), two],
         {one.example_id: [GOOD, TOO_LONG], two.example_id: ["no JSON at all", '{"training": {}}']},
     )
-    judge = runs.quick_judge(**{"args.r": 8})
+    judge = few_shot_runs.quick_judge(**{"args.r": 8})
     judged(run, judge)
     assert len((run.path / "few-shot.jsonl").read_bytes().splitlines()) == 4, (
         "2 as they are, 2 edits"
@@ -97,10 +97,12 @@ def test_a_task_is_asked_once_for_all_edits_that_are_refused(
         return ask(solver, problem, clock, **more)
 
     monkeypatch.setattr(Solver, "_ask", counted)
-    (one,) = runs.some_tasks(1)
+    (one,) = few_shot_runs.some_tasks(1)
     long = [SelfEdit(frozenset(), OUTPUT, 1e-2, epochs).to_json() for epochs in (400, 500, 600)]
-    run = runs.edits_run(tmp_path / "run", [one], {one.example_id: [*long, runs.CHEAP]})
-    judged(run, runs.quick_judge())
+    run = few_shot_runs.edits_run(
+        tmp_path / "run", [one], {one.example_id: [*long, few_shot_runs.CHEAP]}
+    )
+    judged(run, few_shot_runs.quick_judge())
     assert asked == [0, 2]
     said = [v.details.get("reason", "")[:10] for v in run.verdicts()]
     assert said == ["400 epochs", "500 epochs", "600 epochs", ""]
@@ -122,7 +124,7 @@ def test_a_process_on_a_device_gives_the_same(
         start(hand)
 
     monkeypatch.setattr(DeviceWorker, "_start", noted)
-    other = runs.edits_run(
+    other = few_shot_runs.edits_run(
         tmp_path / "run",
         list(run.examples.values()),
         {e: [c.turns[-1].content for c in run.conversations() if c.example_id == e]
@@ -163,7 +165,7 @@ def test_baselines_stand_beside(done: tuple[Run, Judge, list[Verdict]]) -> None:
 def test_an_example_that_is_no_task(
     inputs: dict[str, Any], hidden: dict[str, Any], said: str
 ) -> None:
-    one = runs.some_tasks(1)[0]
+    one = few_shot_runs.some_tasks(1)[0]
     bad = one.model_copy(
         update={"inputs": {**one.inputs, **inputs}, "hidden": {**one.hidden, **hidden}}
     )
@@ -177,7 +179,7 @@ def test_the_outputs_are_hidden_from_the_policy() -> None:
 
     task = catalog.load_spec(TaskSpec, "tasks", "pocket-grids")
     protocol = catalog.load_spec(ProtocolSpec, "protocols", "self-edit-few-shot")
-    example = runs.some_tasks(1)[0]
+    example = few_shot_runs.some_tasks(1)[0]
     values = prompts.template_fields(example, task, "standard", 1)
     said = prompts.step_text(task, protocol, protocol.all_steps()[0], "standard", values)
     secret = "SECRET"
@@ -193,7 +195,7 @@ def test_a_torn_or_foreign_cache_is_one_line(tmp_path: Path) -> None:
     from convbench.errors import RunError
     from convbench.judges.few_shot.runner import cache_of
 
-    run = runs.edits_run(tmp_path / "run", runs.some_tasks(1), {})
+    run = few_shot_runs.edits_run(tmp_path / "run", few_shot_runs.some_tasks(1), {})
     (run.path / "few-shot.jsonl").write_text('{"key": "a", "attempts": "x"}\n')
     with pytest.raises(RunError, match="a record of another shape"):
         cache_of(run)

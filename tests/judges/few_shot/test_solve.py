@@ -12,7 +12,7 @@ from convbench.judges.few_shot.solve import RowWriter, Solver
 from convbench.models.weights_path import resolve_path
 from convbench.tasks.arc_agi.edit import SelfEdit, Strategy
 from convbench.tasks.arc_agi.grids import format_answer
-from tests.judges.few_shot import runs
+from tests.helpers import few_shot_runs
 from tests.support.later import later
 
 adaptation_fit = later("convbench.judges.adaptation.fit")
@@ -30,7 +30,7 @@ def learner() -> Learner:
 
 
 def solver(learner: Learner, **sets: object) -> Solver:
-    return Solver(learner, settings_of(runs.quick_judge(**sets)))
+    return Solver(learner, settings_of(few_shot_runs.quick_judge(**sets)))
 
 
 def test_values_are_the_papers() -> None:
@@ -45,8 +45,8 @@ def test_values_are_the_papers() -> None:
 
 def test_the_loss_is_on_the_answer_and_its_end(learner: Learner) -> None:
     """By token: a row's counted labels decode to the answer, nothing before it, no padding."""
-    writer = RowWriter(learner.tokenizer, settings_of(runs.quick_judge()))
-    problem = problem_of(runs.some_tasks(1)[0])
+    writer = RowWriter(learner.tokenizer, settings_of(few_shot_runs.quick_judge()))
+    problem = problem_of(few_shot_runs.some_tasks(1)[0])
     puzzles = Solver(learner, writer.settings).rows_of(
         problem, SelfEdit(frozenset({"basic"}), OUTPUT, 1e-3, 1)
     )
@@ -71,7 +71,7 @@ def test_a_row_begins_as_the_policy_is_asked(learner: Learner) -> None:
     writer = RowWriter(
         learner.tokenizer, FewShotSettings(grids="places", sentence="Find the rule.")
     )
-    problem = problem_of(runs.some_tasks(1)[0])
+    problem = problem_of(few_shot_runs.some_tasks(1)[0])
     edit = SelfEdit(frozenset(), ALL, 1e-3, 1)
     for puzzle in Solver(learner, writer.settings).rows_of(problem, edit):
         row = writer.token_row(puzzle, ALL)
@@ -83,7 +83,7 @@ def test_a_row_begins_as_the_policy_is_asked(learner: Learner) -> None:
 
 
 def test_long_rows_are_left_out(learner: Learner) -> None:
-    problem = problem_of(runs.some_tasks(1)[0])
+    problem = problem_of(few_shot_runs.some_tasks(1)[0])
     edit = SelfEdit(frozenset({"size"}), ALL, 1e-3, 1)
     many = {"args.max_rows": 250}
     all_of_them = solver(learner, **many, **{"args.max_length": 8192}).rows_of(problem, edit)
@@ -110,7 +110,7 @@ def test_the_rate_rises_for_eleven_steps_and_falls_as_a_cosine() -> None:
 def test_training_solves_what_the_policy_cannot(learner: Learner) -> None:
     """A task whose outputs are all alike, with the real loop; the same edit again gives the same,
     whatever was adapted between, and the policy is unchanged."""
-    problem = problem_of(runs.alike(runs.some_tasks(1)[0]))
+    problem = problem_of(few_shot_runs.alike(few_shot_runs.some_tasks(1)[0]))
     one = solver(learner, **{"args.r": 8})
     before = {name: p.clone() for name, p in learner.model.named_parameters()}
     good = SelfEdit(frozenset(), OUTPUT, 1e-2, 40)
@@ -126,7 +126,7 @@ def test_training_solves_what_the_policy_cannot(learner: Learner) -> None:
 
 def test_the_guard_is_judged_with_the_policy_as_it_is(learner: Learner) -> None:
     """epochs * rows // 2 > 375: 188 epochs of 4 rows are 376."""
-    problem = problem_of(runs.some_tasks(1)[0])
+    problem = problem_of(few_shot_runs.some_tasks(1)[0])
     one = solver(learner)
     found = one.try_adapted(problem, SelfEdit(frozenset(), OUTPUT, 1e-2, 188))
     assert found.reason == "188 epochs of 4 rows are 376 steps; the limit is 375"
@@ -134,7 +134,7 @@ def test_the_guard_is_judged_with_the_policy_as_it_is(learner: Learner) -> None:
 
 
 def test_what_diverges_is_judged_with_the_policy_as_it_is(learner: Learner) -> None:
-    problem = problem_of(runs.some_tasks(1)[0])
+    problem = problem_of(few_shot_runs.some_tasks(1)[0])
     late = solver(learner, **{"args.max_seconds": 1e-9})
     found = late.try_adapted(problem, SelfEdit(frozenset(), OUTPUT, 1e-2, 2))
     assert found.reason is not None
@@ -144,7 +144,7 @@ def test_what_diverges_is_judged_with_the_policy_as_it_is(learner: Learner) -> N
 
 def test_views_that_look_alike_are_asked_once(learner: Learner) -> None:
     """Two demonstrations: a subset is one, and has one order."""
-    problem = problem_of(runs.some_tasks(1)[0])
+    problem = problem_of(few_shot_runs.some_tasks(1)[0])
     few = type(problem)(problem.shown[:2], problem.tests)
     found = solver(learner).try_unadapted(few)
     assert found.asked == 2 * 3 * 6

@@ -19,7 +19,7 @@ from convbench.reports.writers import render_text
 from convbench.store import Run
 from convbench.store.query import run_query
 from tests.helpers import stages
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 from tests.support.app import app
 
 PEOPLE = {f"q{i}": 3 + 4 * random.Random(i).random() for i in range(200)}

@@ -16,7 +16,7 @@ from convbench.learn.select import select
 from convbench.schema import Conversation, Verdict
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
-from tests.learn import tiny
+from tests.helpers import tiny
 
 
 def verdict(conversation: Conversation, before: float, accuracy: float | None) -> Verdict:

@@ -17,8 +17,7 @@ from convbench.options.train import RoundsOptions
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
 from convbench.store import Run
-from tests.helpers import stages
-from tests.learn.seal import runs
+from tests.helpers import seal_runs, stages
 from tests.support.later import later
 from tests.support.provider import Call, Provider
 from trainers.pocket import edits
@@ -40,10 +39,10 @@ def faithful(call: Call) -> str:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Poor edits by the pocket policy: titles alone."""
     torch.set_num_threads(1)
-    examples = runs.some_examples(4)
+    examples = seal_runs.some_examples(4)
     edits = {e.example_id: [f"- {e.inputs['title']}", "- nothing"] for e in examples}
-    run = runs.edits_run(tmp_path_factory.mktemp("others") / "run", examples, edits)
-    judge_with(run, [runs.quick_judge(**FAST)], runs.QUIET)
+    run = seal_runs.edits_run(tmp_path_factory.mktemp("others") / "run", examples, edits)
+    judge_with(run, [seal_runs.quick_judge(**FAST)], seal_runs.QUIET)
     return run
 
 
@@ -52,7 +51,7 @@ def test_another_models_edits_are_learnt_by_the_runs_own_policy(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    judge = runs.quick_judge(**FAST)
+    judge = seal_runs.quick_judge(**FAST)
     with Provider(reply=faithful) as provider:
         done = stages.evaluate("openai/rival", run.path, name="rival", api_base=provider.api_base)
         assert provider.stats.calls == 4, "two samples of two test passages"
@@ -79,11 +78,11 @@ def test_the_recipe_names_them(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     with Provider(reply=faithful) as provider:
         monkeypatch.setenv("OPENAI_BASE_URL", provider.api_base)
         options = RoundsOptions(
-            "seal", run=run.path, specs=SpecOptions((tmp_path,)), calls=runs.QUIET
+            "seal", run=run.path, specs=SpecOptions((tmp_path,)), calls=seal_runs.QUIET
         )
         evaluate_edits_of("mentor", run, options)
         evaluate_edits_of("mentor", run, options)
         assert provider.stats.calls == 4, "what is there is not asked again"
     child = Run.open(run.evals_folder / "mentor")
     assert child.manifest.cast["assistant"].model == "openai/mentor-1"
-    assert len(edit_accuracies(child, runs.quick_judge(**FAST))) == 4
+    assert len(edit_accuracies(child, seal_runs.quick_judge(**FAST))) == 4

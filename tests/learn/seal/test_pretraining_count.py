@@ -32,7 +32,7 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from convbench.tasks.draw import count_splits
 from convbench.tasks.load import load_examples
-from tests.learn.seal import runs
+from tests.helpers import seal_runs
 
 TRAIN, TEST, EDITS = 50, 200, 5
 RULES = {"args.inner.grade": "exact"}
@@ -70,7 +70,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture(scope="module")
 def passages() -> list[Example]:
-    (example, *_) = runs.some_examples(1)
+    (example, *_) = seal_runs.some_examples(1)
     return [
         example.model_copy(
             update={
@@ -86,7 +86,7 @@ def passages() -> list[Example]:
 
 def edited(folder: Path, examples: Sequence[Example]) -> Run:
     edits = {e.example_id: [f"- {e.example_id} {i} is so." for i in range(EDITS)] for e in examples}
-    return runs.edits_run(folder, examples, edits)
+    return seal_runs.edits_run(folder, examples, edits)
 
 
 def test_rewards_need_250_adaptations(
@@ -96,17 +96,17 @@ def test_rewards_need_250_adaptations(
     (name,) = spec.judges
     judge = resolve_judge(name, sets=RULES)
     run = edited(tmp_path / "run", passages)
-    (summary,) = judge_with(run, [judge], runs.QUIET).summaries
+    (summary,) = judge_with(run, [judge], seal_runs.QUIET).summaries
     assert summary.jobs.done == len(counted) == TRAIN * EDITS == 250
     child = edited(tmp_path / "round", [e for e in passages if e.split == "test"])
-    judge_with(child, [judge], runs.QUIET)
+    judge_with(child, [judge], seal_runs.QUIET)
     assert len(counted) == 250, "an evaluated round's edits are learnt all at once"
-    assert list(with_runner(run, judge, runs.QUIET, baseline_accuracies)) == ["nothing"]
+    assert list(with_runner(run, judge, seal_runs.QUIET, baseline_accuracies)) == ["nothing"]
     assert len(counted) == 250
-    values = pretraining_accuracies(run, judge, runs.QUIET, edits=EDITS)
+    values = pretraining_accuracies(run, judge, seal_runs.QUIET, edits=EDITS)
     assert len(values) == TEST
     assert counted[250:] == [2 * EDITS * TEST], "each edit, with its passage"
-    assert not judge_with(run, [judge], runs.QUIET).summaries[0].jobs.done
+    assert not judge_with(run, [judge], seal_runs.QUIET).summaries[0].jobs.done
 
 
 def evaluated(run: Run, name: str, policy: str, **more: object) -> Run:
@@ -129,12 +129,12 @@ def test_another_models_edits_are_learnt_all_at_once_too(
     run = edited(tmp_path / "run", [*passages[:2], *passages[-3:]])
     child = evaluated(run, "rival", "openai/rival")
     for each in (run, child):
-        judge_with(each, [judge], runs.QUIET)
+        judge_with(each, [judge], seal_runs.QUIET)
     assert child.verdicts_file.read_text() == "", "judged, and without a verdict"
     assert len(counted) == 2 * EDITS
     result = SealResult(RoundsResult(run, judge.name, [RoundResult(1, run, tmp_path)]))
     sets = SpecOptions(sets=(f"args.pretraining={EDITS}",))
-    many_passages(result, RoundsOptions("seal", run=run.path, specs=sets, calls=runs.QUIET))
+    many_passages(result, RoundsOptions("seal", run=run.path, specs=sets, calls=seal_runs.QUIET))
     assert list(result.pretrained) == [
         "passage only", "untrained self-edits", "self-edits of rival",
     ]  # fmt: skip
@@ -153,9 +153,9 @@ def test_rounds_of_another_learner_are_no_other_models_edits(
         evaluated(run, "rival", "openai/rival"),
     )
     for each in (run, *children):
-        judge_with(each, [judge], runs.QUIET)
+        judge_with(each, [judge], seal_runs.QUIET)
     rounds = RoundsResult(run, judge.name, [RoundResult(1, run, tmp_path, own)])
-    options = RoundsOptions("seal", run=run.path, calls=runs.QUIET, label="a")
+    options = RoundsOptions("seal", run=run.path, calls=seal_runs.QUIET, label="a")
     assert list(taught_accuracies(rounds, judge, options)) == [
         "nothing", "passage only", "untrained self-edits", "self-edits of rival", "round 1",
     ]  # fmt: skip
@@ -166,7 +166,7 @@ def test_every_edit_is_learnt_alone_where_that_is_measured(
 ) -> None:
     judge: Judge = resolve_judge("adaptation", sets=RULES)
     few = [*passages[:2], *passages[-3:]]
-    judge_with(edited(tmp_path / "run", few), [judge], runs.QUIET)
+    judge_with(edited(tmp_path / "run", few), [judge], seal_runs.QUIET)
     assert len(counted) == len(few) * EDITS
 
 
@@ -188,7 +188,9 @@ def test_the_plan_counts_them(tmp_path: Path) -> None:
     for judge in ("adaptation", "adaptation-pretraining"):
         file = tmp_path / "plan.yaml"
         file.write_text(PLAN.format(judge=judge))
-        options = ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET, dry_run=True)
+        options = ExperimentOptions(
+            str(file), tmp_path / "out", calls=seal_runs.QUIET, dry_run=True
+        )
         counts[judge] = run_experiment(options).plan.total_estimate.verdicts
     task = catalog.load_spec(TaskSpec, "tasks", "pocket-notes", sets={"sample.count": 10})
     splits = count_splits(e.split for e in load_examples(task, 0).examples)

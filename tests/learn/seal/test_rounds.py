@@ -27,9 +27,8 @@ from convbench.options.train import RoundsOptions
 from convbench.reports.adaptation import as_markdown, write_forgetting
 from convbench.reports.tables.many_passages import forgetting_table
 from convbench.store import Run
-from tests.helpers import stages
+from tests.helpers import seal_runs, stages
 from tests.helpers.self_edits import good
-from tests.learn.seal import runs
 from tests.support.later import later
 
 torch = later("torch")
@@ -65,14 +64,14 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, RoundsRes
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("rounds")
     (folder / "quick.yaml").write_text(JUDGE)
-    examples = runs.some_examples(4)
+    examples = seal_runs.some_examples(4)
     edits = {}
     for number, example in enumerate(examples):
         (first, *_), title = example.hidden["questions"], example.inputs["title"]
         *_, prop, _, name = first["question"].rstrip("?").split()
         line = f"- {name} has {prop} {first['answer']}."
         edits[example.example_id] = [good(example), f"- {title}" if number else line]
-    run = runs.edits_run(folder / "run", examples, edits)
+    run = seal_runs.edits_run(folder / "run", examples, edits)
     result = train_rounds(options(run, folder / "quick.yaml")).result
     assert list(result.taught) == [
         "nothing", "passage only", "untrained self-edits", "round 1", "round 2",

@@ -8,8 +8,8 @@ import pytest
 
 from convbench.learn.job import Job
 from tests.helpers import stages
-from tests.learn.sweet.runs import Trained, judged_run
-from tests.learn.tiny import save_model
+from tests.helpers.collaboration import Trained, judged_run
+from tests.helpers.tiny import save_model
 
 SETS = (
     "args.candidates=4", "args.nll=0", "args.share=1", "args.held_out=0", "args.conversations=1",

@@ -18,10 +18,9 @@ from convbench.learn.select import select
 from convbench.learn.sweet.pairs import CANDIDATES, CRITIC, RANKED, SweetArgs, TrajectoryPairs
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.schema.recipe import LaunchSpec
-from tests.learn import tiny
+from tests.helpers import tiny
+from tests.helpers.collaboration import judged_run
 from tests.support.later import later
-
-from .runs import judged_run
 
 torch = later("torch")
 transformers = later("transformers")

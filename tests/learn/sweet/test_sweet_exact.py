@@ -18,11 +18,9 @@ from convbench.learn.sweet.pairs import CriticRow, SweetArgs, trajectory_pairs
 from convbench.models.weights_path import weights_fingerprint
 from convbench.schema.recipe import Lora
 from tests.helpers import stages
-from tests.learn.sweet.runs import Trained
-from tests.learn.tiny import save_model, tokenizer
+from tests.helpers.collaboration import SENTINEL, Trained
+from tests.helpers.tiny import save_model, tokenizer
 from tests.support.later import later
-
-from .runs import SENTINEL
 
 torch = later("torch")
 sweet_critic = later("convbench.learn.sweet.critic")

@@ -11,11 +11,10 @@ from convbench import catalog
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.schema.recipe import LaunchSpec
+from tests.helpers import tiny
+from tests.helpers.collaboration import judged_run
 from tests.helpers.exact import apart
-from tests.learn import tiny
 from tests.support.later import later
-
-from .runs import judged_run
 
 torch = later("torch")
 recording = later("tests.helpers.workers.gradients")

@@ -28,9 +28,8 @@ from convbench.rollout.plan import sample_candidate
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.recipe import Data, Recipe
 from convbench.views import messages_before
-from tests.learn.tiny import tokenizer
-
-from .runs import SENTINEL, judged_run, logged, protocol
+from tests.helpers.collaboration import SENTINEL, judged_run, logged, protocol
+from tests.helpers.tiny import tokenizer
 
 ALL = SweetArgs(held_out=0)
 

@@ -16,12 +16,11 @@ from convbench.schema import ModelConfig
 from convbench.store import Run
 from convbench.store.jsonl import read_records
 from tests.helpers.cli import start, until
+from tests.helpers.collaboration import judged_run
+from tests.helpers.tiny import save_model
 from tests.helpers.typed import type_here
-from tests.learn.tiny import save_model
 from tests.support.exhaustive import exhaustive
 from tests.support.provider import Plan, Provider
-
-from .runs import judged_run
 
 CANDIDATES, QUESTIONS = 4, 6
 CALLS = CANDIDATES * QUESTIONS * 2

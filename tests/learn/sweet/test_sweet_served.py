@@ -17,7 +17,7 @@ from convbench.learn.job import Job
 from convbench.learn.select import select
 from convbench.learn.sweet.candidates import read_candidates as candidate_rows
 from convbench.learn.sweet.pairs import CANDIDATES, SweetArgs
-from tests.learn.sweet.runs import Trained
+from tests.helpers.collaboration import Trained
 from tests.support.later import later
 
 torch = later("torch")

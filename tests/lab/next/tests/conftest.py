@@ -11,8 +11,8 @@ import pytest
 
 from convbench.options.shared import SpecOptions
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.lab.next.learn.train import TrainResult, train
-from tests.learn import tiny
 
 SPECS = (Path(__file__).parents[1] / "specs",)
 QUICK = {

@@ -9,10 +9,10 @@ import pytest
 from convbench import catalog
 from convbench.errors import TrainError
 from convbench.schema import ProtocolSpec
+from tests.helpers import tiny
 from tests.lab.next.learn.pairs import pair
 from tests.lab.next.learn.recipe import Data, Pairing
 from tests.lab.next.learn.select import Selection, select
-from tests.learn import tiny
 
 TURNS = Pairing(replies="turns")
 

@@ -12,6 +12,7 @@ import pytest
 from convbench.errors import TrainError
 from convbench.schema import Turn
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.lab.next.learn.recipe import Recipe
 from tests.lab.next.learn.rows import (
     Chats,
@@ -23,7 +24,6 @@ from tests.lab.next.learn.rows import (
     weighted_material,
     write_rows,
 )
-from tests.learn import tiny
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 
 from convbench.errors import TrainError
 from convbench.schema import Branch, Failure
+from tests.helpers import tiny
 from tests.lab.next.learn.recipe import Data
 from tests.lab.next.learn.select import select
-from tests.learn import tiny
 
 
 def test_only_judged_train_conversations_of_the_own_policy_enter(tmp_path: Path) -> None:

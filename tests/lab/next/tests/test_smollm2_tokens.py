@@ -14,11 +14,10 @@ import pytest
 
 from convbench.models.packaged import is_fetched, model_folder
 from convbench.schema import Message
-from tests.helpers import smollm2
+from tests.helpers import smollm2, tiny
+from tests.helpers.tiny import PROTOCOL
 from tests.lab.next.learn.rows import prompted_replies
 from tests.lab.next.learn.tokens import ChatTokens
-from tests.learn import tiny
-from tests.learn.tiny import PROTOCOL
 
 BASE_END, START, END = 0, 1, 2
 GOLDEN = smollm2.golden()

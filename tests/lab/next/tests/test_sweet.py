@@ -17,6 +17,8 @@ from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store.notes import turn_advantages
 from convbench.store.run import Run
 from convbench.views import own_turns
+from tests.helpers import tiny
+from tests.helpers.collaboration import SENTINEL, judged_run
 from tests.lab.next.learn.credit import draw_pairs
 from tests.lab.next.learn.pairs import Reply
 from tests.lab.next.learn.recipe import Data, Recipe
@@ -25,8 +27,6 @@ from tests.lab.next.learn.select import select
 from tests.lab.next.learn.sweet import SweetArgs, trajectory_material, trajectory_pairs
 from tests.lab.next.learn.train import TrainResult, train
 from tests.lab.next.tests.conftest import SPECS
-from tests.learn import tiny
-from tests.learn.sweet.runs import SENTINEL, judged_run
 from tests.support.later import later
 
 torch = later("torch")

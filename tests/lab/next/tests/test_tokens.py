@@ -9,10 +9,10 @@ import pytest
 
 from convbench.errors import TrainError
 from convbench.schema import Conversation, Sampling, Turn
+from tests.helpers import tiny
 from tests.helpers.templates import ALL
 from tests.lab.next.learn.rows import mask_stretches, prompted_replies
 from tests.lab.next.learn.tokens import ChatTokens
-from tests.learn import tiny
 
 ENDS = {"llama-3.1": "<|eot_id|>", "llama-3.2": "<|eot_id|>", "qwen3": "<|im_end|>",
         "gemma": "<end_of_turn>"}  # fmt: skip

@@ -17,11 +17,11 @@ from convbench import catalog
 from convbench.errors import SpecError, TrainError
 from convbench.options.shared import SpecOptions
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.lab.next.learn.memory import Cards
 from tests.lab.next.learn.recipe import LaunchSpec, Recipe
 from tests.lab.next.learn.train import train
 from tests.lab.next.tests.conftest import SPECS, Train
-from tests.learn import tiny
 from tests.support.later import later
 
 torch = later("torch")

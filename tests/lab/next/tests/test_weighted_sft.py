@@ -11,9 +11,9 @@ import pytest
 
 from convbench.errors import SpecError, TrainError
 from convbench.store.run import Run
+from tests.helpers import tiny
 from tests.lab.next.tests import plain_swift
 from tests.lab.next.tests.conftest import QUICK, Train, log_of
-from tests.learn import tiny
 from tests.support.later import later
 
 torch = later("torch")

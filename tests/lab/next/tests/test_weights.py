@@ -10,10 +10,10 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import TrainError
+from tests.helpers import tiny
 from tests.lab.next.learn.recipe import Data, Recipe, Weighting
 from tests.lab.next.learn.select import select
 from tests.lab.next.learn.weights import Weighted, group_weights, round_weights, weigh
-from tests.learn import tiny
 
 SPECS = (Path(__file__).parents[1] / "specs",)
 

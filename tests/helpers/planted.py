@@ -33,7 +33,7 @@ from convbench.schema import (
 from convbench.schema.recipe import LaunchSpec
 from convbench.store import Run
 from convbench.tasks.load import load_examples
-from tests.learn import tiny
+from tests.helpers import tiny
 
 ASKED = 3
 """Questions of a conversation."""

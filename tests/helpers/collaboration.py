@@ -20,6 +20,7 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store import Run
+from tests.helpers.runs import append
 
 SENTINEL = "SENTINEL-REFERENCE"
 TASK = TaskSpec.model_validate(
@@ -77,21 +78,16 @@ def judged_run(
         folder, manifest, [example(name) for name in dict.fromkeys(t[0] for t in told)]
     )
     counts: dict[str, int] = {}
-    lines: list[Any] = []
-    verdicts: list[Any] = []
     for name, replies, reward in told:
         sample = counts.get(name, 0)
         counts[name] = sample + 1
         made = talk(name, sample, replies)
-        lines.append(made)
-        verdicts.append(
-            Verdict(
-                conversation_id=made.conversation_id, judge="ours", fingerprint="f",
-                scores={"overall": reward}, reward=reward,
-            )
+        verdict = Verdict(
+            conversation_id=made.conversation_id, judge="ours", fingerprint="f",
+            scores={"overall": reward}, reward=reward,
         )  # fmt: skip
-    run.conversations_file.write_text("".join(x.model_dump_json() + "\n" for x in lines))
-    run.verdicts_file.write_text("".join(x.model_dump_json() + "\n" for x in verdicts))
+        append(run.conversations_file, [made])
+        append(run.verdicts_file, [verdict])
     return run
 
 

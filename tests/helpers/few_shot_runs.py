@@ -12,7 +12,7 @@ from convbench.schema import Example, ModelConfig, TaskSpec
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
 from convbench.tasks.load import load_examples
-from tests.edits import written_run
+from tests.helpers.runs import written_run
 
 QUIET = CallOptions(quiet=True)
 POLICY = "local:pocket-grids"

@@ -12,7 +12,7 @@ from convbench.options.shared import CallOptions
 from convbench.schema import Example, ModelConfig, Sampling, TaskSpec
 from convbench.store import Run
 from convbench.tasks.load import load_examples
-from tests.edits import written_run
+from tests.helpers.runs import written_run
 
 QUIET = CallOptions(quiet=True)
 SENTINEL = "SENTINELPASSAGE"

@@ -7,7 +7,7 @@ import orjson
 
 from convbench.reports.policies import NAMES
 from convbench.reports.published import paper_tables
-from tests.reports.synthetic import make, questions
+from tests.helpers.runs import make, questions
 
 RECIPES = {name: recipe for recipe, name in NAMES.items()}
 SAID = ("rock", "tide", "moon", "star", "lava", "moss", "sand", "wind")

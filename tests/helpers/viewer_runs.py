@@ -8,23 +8,17 @@ from typing import Any
 
 import orjson
 
-from convbench import catalog
 from convbench.judges.resolve import resolve_judge
-from convbench.options.shared import RunSettings
-from convbench.rollout.manifest import make_manifest
 from convbench.schema import (
     Choice,
     Conversation,
     Example,
     Failure,
-    ModelConfig,
-    ProtocolSpec,
-    TaskSpec,
     Turn,
     Verdict,
 )
 from convbench.store import Run
-from convbench.store.jsonl import Appender
+from tests.helpers.runs import append, shipped_manifest
 
 HOSTILE = (
     "<script>window.pwned=1</script>"
@@ -102,23 +96,18 @@ def make(
 ) -> Run:
     """Write a run. `talks`: (question, sample, last words, more); `scores`: by judge, a function
     of the conversation's place."""
-    cast = {"assistant": ModelConfig(model=model), "teacher": ModelConfig(model="script")}
-    manifest = make_manifest(
-        catalog.load_spec(TaskSpec, "tasks", "demo"),
-        catalog.load_spec(ProtocolSpec, "protocols", "reasoning"),
-        RunSettings(mode="thinking", samples=2, temperatures=(0.3, 1.0)), cast, **more,
-    )  # fmt: skip
+    manifest = shipped_manifest(model=model, samples=2, temperatures=(0.3, 1.0), **more)
     run = Run.create(path, manifest, list(examples))
     spec = resolve_judge("rules")
     run.store_judge(spec.fingerprint, spec.spec)
-    with Appender(run.conversations_file) as said, Appender(run.verdicts_file) as judged:
-        for place, (number, sample, words, extra) in enumerate(talks):
-            owner = talk(run, examples[number], sample, words, **extra)
-            said.write(owner.model_dump_json().encode())
-            for judge, score in scores.items():
-                if words is not None:
-                    found = verdict(owner, judge, spec.fingerprint, score(place))
-                    judged.write(found.model_dump_json().encode())
+    for place, (number, sample, words, extra) in enumerate(talks):
+        owner = talk(run, examples[number], sample, words, **extra)
+        append(run.conversations_file, [owner])
+        append(run.verdicts_file, [
+            verdict(owner, judge, spec.fingerprint, score(place))
+            for judge, score in scores.items()
+            if words is not None
+        ])  # fmt: skip
     return run
 
 
@@ -153,7 +142,7 @@ def world(path: Path) -> Run:
     )  # fmt: skip
     make(
         path / "evals" / "tuned", examples[:4], [(n, 0, RIGHT, {}) for n in range(4)],
-        {"rules": lambda k: 9.0}, "local:checkpoints/tuned", parent=run.manifest.id, kind="eval",
+        {"rules": lambda k: 9.0}, "local:checkpoints/tuned", parent=run.manifest.id,
         checkpoint="checkpoints/tuned",
     )  # fmt: skip
     return run
@@ -206,12 +195,10 @@ QUESTIONS = [question(n) for n in range(6)]
 
 def said(run: Run, number: int, words: str | None, **more: Any) -> None:
     """Append a conversation."""
-    with Appender(run.conversations_file) as file:
-        file.write(talk(run, QUESTIONS[number], 0, words, **more).model_dump_json().encode())
+    append(run.conversations_file, [talk(run, QUESTIONS[number], 0, words, **more)])
 
 
 def judged(run: Run, number: int, judge: str, score: float) -> None:
     """Append a verdict."""
     owner = talk(run, QUESTIONS[number], 0, RIGHT)
-    with Appender(run.verdicts_file) as file:
-        file.write(verdict(owner, judge, "of-rules", score).model_dump_json().encode())
+    append(run.verdicts_file, [verdict(owner, judge, "of-rules", score)])

@@ -22,6 +22,7 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store.run import Run
+from tests.helpers.runs import append
 from tests.helpers.templates import ALL
 
 SPECIAL = (
@@ -160,10 +161,8 @@ def make_run(
         fingerprints={"specs": "s1"},
     )  # fmt: skip
     run = Run.create(folder, manifest, list(examples))
-    with run.conversations_file.open("w") as file:
-        file.writelines(item.model_dump_json() + "\n" for item, _ in judged)
-    with run.verdicts_file.open("w") as file:
-        file.writelines(v.model_dump_json() + "\n" for _, all_of in judged for v in all_of)
+    append(run.conversations_file, [item for item, _ in judged])
+    append(run.verdicts_file, [one for _, all_of in judged for one in all_of])
     return run
 
 
