@@ -88,10 +88,6 @@ PANELS = {
             "gold",
             "Have people label a sample, drawn with known probabilities, to correct a judge.",
         ),
-        "estimate": CommandEntry(
-            "estimate",
-            "Estimate a policy's mean reward from another policy's log, without sampling from it.",
-        ),
         "credit": CommandEntry(
             "credit",
             "Give every policy turn of a run its credit: the column `advantage` of `turns`.",

@@ -56,11 +56,6 @@ class BuildAnswer(Answer):
     """Policy turns."""
     flags: dict[str, int] = Field(default_factory=dict)
     """Number of findings by flag."""
-    recorded: int | None = None
-    """Replies of the policy whose log-probabilities were recorded; null without --logprobs. If it
-    is less than `replies`, the exit code is 1."""
-    replies: int | None = None
-    """Replies of the policy, those that called tools included; null without --logprobs."""
     estimate: Tokens | None = None
     """On a dry run: the estimate."""
 
@@ -68,9 +63,8 @@ class BuildAnswer(Answer):
 def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     """Build or resume a run, and return what it holds, or on a dry run what would be sent.
 
-    Notes and next commands are added. The exit code becomes 1 if failures reach `--fail-on` or
-    log-probabilities are missing. Raises EarlyExit if the build stopped early, ConvbenchError for
-    what cannot be built.
+    Notes and next commands are added. The exit code becomes 1 if failures reach `--fail-on`. Raises
+    EarlyExit if the build stopped early, ConvbenchError for what cannot be built.
     """
     from convbench.rollout.build import build_or_resume
 
@@ -87,12 +81,6 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     assert built is not None
     assert path is not None
     context.note_failures(built)
-    missing = (answer.replies or 0) - (answer.recorded or 0)
-    if missing:
-        context.add_note(
-            f"{missing} replies have no log-probabilities: {answer.policy} does not return them; "
-            "training with loss.pi_0=recorded will refuse them"
-        )
     for warning in result.warnings:
         context.add_note(warning)
     if result.loaded is not None and result.loaded.rejected:
@@ -103,7 +91,7 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     context.stop_if_ended(built.jobs, path, resume)
     if built.failed:
         context.add_note(f"try the failed ones again: {resume}")
-    if missing or options.calls.is_failure(built.failed, built.failed + built.jobs.done):
+    if options.calls.is_failure(built.failed, built.failed + built.jobs.done):
         context.exit_code = 1  # some of what was requested is missing
         return answer
     context.add_next(judge_line(result.manifest, options.specs, run_option(path)))
@@ -114,7 +102,6 @@ def _make_answer(result: BuildResult) -> BuildAnswer:
     from convbench.rollout.build import BuildSummary
 
     m, built = result.manifest, result.built or BuildSummary()
-    recorded, replies = result.told_probs or (None, None)
     return BuildAnswer(
         run=None if result.path is None or result.preview else path_text(result.path),
         task=m.task.name,
@@ -130,8 +117,6 @@ def _make_answer(result: BuildResult) -> BuildAnswer:
         turns=built.turns,
         flags=dict(built.flags),
         estimate=None if result.preview is None else result.preview.estimate,
-        recorded=recorded,
-        replies=replies,
     ).with_source(result)
 
 
@@ -181,8 +166,6 @@ def show(answer: BuildAnswer) -> None:
     print_conversations(result.built)
     if answer.cut:
         print_fact("cut", f"{answer.cut} of {answer.turns} policy turns reached max_tokens")
-    if answer.recorded is not None:
-        print_fact("log-probs", f"of {answer.recorded} of {answer.replies} replies of the policy")
     for flag, count in result.built.flags.most_common(6):
         print_fact("flagged", f"{flag}: {count}")
 

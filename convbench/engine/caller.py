@@ -132,10 +132,8 @@ class Caller:
     def _cache_name(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
     ) -> str | None:
-        """Return the name of a reply in the cache; None if it is not cached: no cache, a model
-        whose replies are not cached, or log-probabilities, which the cache does not hold."""
-        if sampling.logprobs:
-            return None
+        """Return the name of a reply in the cache; None if it is not cached: no cache, or a model
+        whose replies are not cached."""
         if self.cache is None or (identity := model.identity) is None:
             return None
         return reply_name(model.ref, identity, messages, sampling, key)

@@ -28,13 +28,10 @@ from convbench.schema import (
     Sampling,
     TextPart,
     ToolCall,
-    text_of,
     without_stable,
 )
 from convbench.store.jsonl import Appender, numbered_lines, parse_line
 from convbench.store.keys import Hashes, NameSet
-from convbench.store.token_probs import FILE as PROBS
-from convbench.store.token_probs import ProbsFile
 
 _START = b'{"key":"'
 _LAST = "\U0010ffff"
@@ -66,7 +63,6 @@ class Journal:
         self.path = path
         self.attempts = AttemptLog(path.with_name("attempts.jsonl"))
         self.submitted = BatchLog(path.with_name(FILE))
-        self.probs = ProbsFile(path.with_name(PROBS))
         self._records = Appender(path)
         self._loaded: dict[tuple[str, str], bytes] = {}
         self._order: list[tuple[str, str]] = []
@@ -145,11 +141,8 @@ class Journal:
     ) -> None:
         """Write one finished call, with its attempt's name and, if it was assumed, its booking.
 
-        Log-probabilities of its tokens are written first, to a file of their own. The call is not
-        loaded. Raise RunError if it cannot be written.
+        The call is not loaded. Raise RunError if it cannot be written.
         """
-        if completion.token_probs is not None:
-            self.probs.append(key, text_of(completion.content), completion.token_probs)
         record = {"key": key, "hash": hash, **fields_of(completion)}
         if attempt is not None:
             record["attempt"] = attempt
@@ -174,7 +167,6 @@ class Journal:
         self._records.close()
         self.attempts.close()
         self.submitted.close()
-        self.probs.close()
 
 
 def _line_key(line: bytes) -> str | None:

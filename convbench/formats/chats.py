@@ -26,55 +26,19 @@ from convbench.formats.shapes import (
     is_released,
     slip_hint,
 )
-from convbench.models.replies import token_probs
 from convbench.schema import Reasoning, ThinkingBlock, ToolCall, ToolResult, ToolRound
 from convbench.schema.base import LARGEST_SCORE
-from convbench.schema.chat import TokenProbs, probs_problem
 from convbench.schema.task import SPLITS, Split
 from convbench.views import THOUGHT_KEYS
 
-
-def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
-    """Return the log-probabilities of an assistant's message, or None if it has none (`logprobs`
-    missing or null, or with a null or empty `content`).
-
-    Reads `logprobs` as OpenAI's API writes it ({content: [{token, logprob, bytes}, …]}), or a list
-    of numbers together with `token_ids`. Raise DataError for anything else, for a log-probability
-    above 0 by more than rounding, and for lists of different lengths.
-    """
-    logprobs, ids = item.get("logprobs"), item.get("token_ids")
-    if logprobs is None or (isinstance(logprobs, dict) and not logprobs.get("content", True)):
-        return None
-    if isinstance(logprobs, list):
-        if not isinstance(ids, list) or not all(type(value) is int for value in ids):
-            raise DataError(f"{where}: logprobs: found a list; expected token_ids with it")
-        if not all(type(value) in (int, float) for value in logprobs):
-            raise DataError(f"{where}: logprobs: expected numbers, or content with token, logprob")
-        probs = TokenProbs(tuple(map(float, logprobs)), ids=tuple(ids))
-        why = probs_problem(probs)
-        if why:
-            raise DataError(f"{where}: logprobs: {why}")
-        return probs
-    probs_read = token_probs(logprobs)
-    if probs_read is None:
-        raise DataError(
-            f"{where}: logprobs: expected {{content: [{{token, logprob, bytes}}, …]}}, a number of "
-            "at most 0 each"
-        )
-    return probs_read
-
-
 Rounds = dict[int, tuple[ToolRound, ...]]
-Probs = dict[tuple[int, int], TokenProbs]
-"""Log-probabilities of replies, by the message's index and the number of tool rounds before the
-reply in that message's turn."""
 CALLS_ALONE: dict[str, Any] = {"role": "assistant", "content": ""}
 """Stands for an assistant's message that is missing after its tool calls."""
 
 
-def fold_tool_calls(items: Sequence[Any], where: str) -> tuple[list[Any], Rounds, Probs]:
+def fold_tool_calls(items: Sequence[Any], where: str) -> tuple[list[Any], Rounds]:
     """Return (messages without calls and results, tool rounds before a message by its index in that
-    list, log-probabilities of the replies with calls).
+    list).
 
     Reads OpenAI's form: an assistant's `tool_calls` and the messages of role `tool` that answer
     them, by `tool_call_id` or, if a log lost those, in the calls' order. Calls need no results. If
@@ -83,7 +47,6 @@ def fold_tool_calls(items: Sequence[Any], where: str) -> tuple[list[Any], Rounds
     """
     out: list[Any] = []
     rounds: Rounds = {}
-    probs: Probs = {}
     pending: list[ToolRound] = []
 
     def end_round(words: Any) -> None:
@@ -97,8 +60,6 @@ def fold_tool_calls(items: Sequence[Any], where: str) -> tuple[list[Any], Rounds
         if role == "tool" and isinstance(item, dict):
             _add_tool_result(pending, item, here)
         elif role in ASSISTANTS and item.get("tool_calls"):
-            if (value := logged_probs(item, here)) is not None:
-                probs[len(out), len(pending)] = value
             pending.append(_tool_round(item, here, _read_thought(item, here)))
         elif pending and role in ASSISTANTS:
             end_round(item)
@@ -108,7 +69,7 @@ def fold_tool_calls(items: Sequence[Any], where: str) -> tuple[list[Any], Rounds
             out.append(item)
     if pending:
         end_round(CALLS_ALONE)
-    return out, rounds, probs
+    return out, rounds
 
 
 def _message_role(item: Any) -> str:
@@ -194,9 +155,6 @@ class LoggedDialogue:
     """Reasoning of an assistant before a message, by the message's index."""
     rounds: Mapping[int, tuple[ToolRound, ...]]
     """Tool calls of an assistant before a message, by the message's index."""
-    probs: Mapping[tuple[int, int], TokenProbs]
-    """Log-probabilities of an assistant's replies, by the message's index and the number of tool
-    rounds before the reply."""
     calls_alone: frozenset[int]
     """Indices of an assistant's empty messages: its turn ended with its calls."""
     pictures: int = 0
@@ -282,18 +240,12 @@ def _read_dialogue(row: Mapping[str, Any], where: str) -> LoggedDialogue:
             f"{where}: found no messages; expected messages: [{{role, content}}, …] "
             "(or conversations: [{from, value}, …])"
         )
-    items, rounds, probs = fold_tool_calls(items, f"{where}: {key}")
+    items, rounds = fold_tool_calls(items, f"{where}: {key}")
     messages = [_read_message(item, f"{where}: {key}[{index}]") for index, item in enumerate(items)]
     thoughts = {
         index: reasoning
         for index, item in enumerate(items)
         if (reasoning := _read_thought(item, f"{where}: {key}[{index}]")) is not None
-    }
-    probs |= {
-        (index, len(rounds.get(index, ()))): value
-        for index, item in enumerate(items)
-        if messages[index][0] == "assistant"
-        and (value := logged_probs(item, f"{where}: {key}[{index}]")) is not None
     }
     system = _read_text(row, ("system",), where)
     first = len(messages)
@@ -311,7 +263,6 @@ def _read_dialogue(row: Mapping[str, Any], where: str) -> LoggedDialogue:
         tuple(messages),
         thoughts,
         called,
-        {(i - first, number): value for (i, number), value in probs.items()},
         calls_alone,
         sum(_is_picture(part) for item in items for part in _content_parts(item)),
     )

@@ -47,8 +47,6 @@ from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
 from convbench.store.scratch import make_workspace
-from convbench.store.token_probs import FILE as PROBS
-from convbench.store.token_probs import ProbsFile, keyed_texts
 
 SHOWN = 12
 """Most keys of metadata that a note names."""
@@ -94,8 +92,6 @@ class ImportCounts:
     with_choices: int = 0
     """Rows with choices."""
     has_thinking: bool = False
-    replies: int = 0
-    probs: int = 0
     turns: int = 0
     """Largest number of replies in a row."""
     temperatures: dict[int, set[float]] = field(default_factory=dict)
@@ -127,10 +123,6 @@ class ImportCounts:
         self.has_thinking = self.has_thinking or any(
             "<thinking" in text for _, text in dialogue.messages
         )
-        self.replies += sum(
-            turn.reply_count for turn in conversation.turns if turn.speaker == "assistant"
-        )
-        self.probs += len(dialogue.probs)
         self.turns = max(self.turns, replies)
         temperatures = self.temperatures.setdefault(conversation.sample, set())
         if len(temperatures) < 2:  # only whether there are several is used
@@ -257,10 +249,6 @@ def import_file(
     notes = _import_notes(seen, question_count)
     if left_out:
         notes.append(f"of {len(left_out) + seen.rows} rows {_left_out_text(left_out)}")
-    if seen.probs:
-        notes.append(
-            f"log-probabilities of {seen.probs} of {seen.replies} replies are stored with the run"
-        )
     return ImportResult(Run.open(target), seen.rows, seen.rewards, question_count, notes)
 
 
@@ -294,9 +282,7 @@ def _write_records(
 ) -> None:
     """Write the records of every row, and update the counts and questions."""
     files = ("examples", "conversations", "verdicts")
-    probs = ProbsFile(folder / PROBS)
     with ExitStack() as stack:
-        stack.callback(probs.close)
         examples, conversations, verdicts = (
             stack.enter_context(Appender(folder / f"{stem}.jsonl")) for stem in files
         )
@@ -310,8 +296,6 @@ def _write_records(
             if chat.reward is not None:
                 verdict = _build_verdict(chat, conversation, judge)
                 verdicts.write(verdict.model_dump_json().encode())
-            for (at, number), reply_probs in chat.dialogue.probs.items():
-                probs.append(*list(keyed_texts(conversation, at))[number], reply_probs)
             seen.add_chat(chat, conversation)
 
 

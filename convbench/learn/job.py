@@ -17,7 +17,6 @@ from convbench import catalog
 from convbench.catalog.read import read_yaml
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.launch import ERROR_PREFIX, GUARDED
-from convbench.learn.losses import load_objective
 from convbench.learn.multi_run import apply_mix, merge_runs
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import PairRows, TrainingRows, pair_rows, training_rows
@@ -33,7 +32,6 @@ from convbench.schema.recipe import LaunchSpec, Recipe
 from convbench.store.checkpoint import TRAINING, Checkpoint
 from convbench.store.jsonl import write_atomic
 from convbench.store.run import Run
-from convbench.store.token_probs import RecordedProbs
 from convbench.util.guard import die_with_parent
 
 
@@ -138,15 +136,9 @@ class Job:
         )
 
     @cached_property
-    def other_chats(self) -> dict[str, tuple[ChatTokens, RecordedProbs | None]]:
-        """Return (chat, recorded log-probabilities) of each run after the first, by its id.
-
-        The second is None for every run if the objective does not use recorded log-probabilities,
-        whether or not the run has any. Empty for a single run.
-        """
-        return {
-            run.manifest.id: (self.chat_of(run), recorded_for(self, run)) for run in self.runs[1:]
-        }
+    def other_chats(self) -> dict[str, ChatTokens]:
+        """Return the chat of each run after the first, by its id. Empty for a single run."""
+        return {run.manifest.id: self.chat_of(run) for run in self.runs[1:]}
 
     @property
     def max_length(self) -> int | None:
@@ -199,14 +191,6 @@ FitFunction = Callable[[Job, Any], None]
 """A trainer's `fit`: trains on the data and saves the checkpoint; loads torch."""
 
 
-def recorded_for(job: Job, run: Run | None = None) -> RecordedProbs | None:
-    """Return a run's recorded log-probabilities (default: the first run's), or None if the job's
-    objective does not use them."""
-    loss = job.recipe.loss
-    is_needed = loss.pi_0 == "recorded" and load_objective(loss).needs_pi_0
-    return RecordedProbs((run or job.run).path) if is_needed else None
-
-
 @overload
 def load_rows(job: Job, data: WeightedData) -> TrainingRows: ...
 @overload
@@ -218,7 +202,7 @@ def load_rows(job: Job, data: WeightedData | PairData) -> TrainingRows | PairRow
     if isinstance(data, Pairs):
         return pair_rows(data, job.chat, job.max_length, job.other_chats)
     unit = job.recipe.data.unit
-    return training_rows(data, job.chat, job.max_length, unit, recorded_for(job), job.other_chats)
+    return training_rows(data, job.chat, job.max_length, unit, job.other_chats)
 
 
 def shared_data(job: Job, module: ModuleType, folder: Path) -> StoredData[Any]:

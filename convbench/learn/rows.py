@@ -11,11 +11,10 @@ from typing import Any
 from convbench import views
 from convbench.errors import TrainError
 from convbench.learn.pairs import Pair, Pairs, PolicyReply
-from convbench.learn.tokens import ChatTokens, PromptedReply, TokenRow, UnalignedTokens
+from convbench.learn.tokens import ChatTokens, PromptedReply, TokenRow
 from convbench.learn.weights import Weighted
 from convbench.schema import Conversation, ProtocolSpec, Sent
 from convbench.schema.recipe import Unit
-from convbench.store.token_probs import RecordedProbs, keyed_texts
 
 TOKENS_A_LINE = 10
 """Tokens that a preview shows on one line."""
@@ -66,12 +65,10 @@ def prompted_replies(protocol: ProtocolSpec, conversation: Conversation) -> list
 
 
 def replies_by_turn(
-    protocol: ProtocolSpec, conversation: Conversation, recorded: RecordedProbs | None = None
+    protocol: ProtocolSpec, conversation: Conversation
 ) -> list[list[PromptedReply]]:
-    """Return the policy's replies with their messages, turn by turn; with `recorded` also the
-    recorded log-probabilities of each reply's tokens."""
+    """Return the policy's replies with their messages, turn by turn."""
     policy = protocol.policy
-    find_probs = recorded.probs_of if recorded is not None else (lambda key, text: None)
     replay = conversation.sent.get(policy, Sent()).replay
     turns = []
     for index in views.own_turns(protocol, conversation):
@@ -79,14 +76,8 @@ def replies_by_turn(
         before = views.messages_before(protocol, conversation, policy, index)
         turns.append(
             [
-                PromptedReply(
-                    (*before, *views.tool_messages(turn.rounds[:number], replay)),
-                    reply,
-                    find_probs(*key),
-                )
-                for number, (reply, key) in enumerate(
-                    zip(PolicyReply.all_of(turn), keyed_texts(conversation, index), strict=True)
-                )
+                PromptedReply((*before, *views.tool_messages(turn.rounds[:number], replay)), reply)
+                for number, reply in enumerate(PolicyReply.all_of(turn))
             ]
         )
     return turns
@@ -97,16 +88,14 @@ def training_rows(
     chat: ChatTokens,
     max_length: int | None = None,
     unit: Unit = "conversation",
-    recorded: RecordedProbs | None = None,
-    others: Mapping[str, tuple[ChatTokens, RecordedProbs | None]] = MappingProxyType({}),
+    others: Mapping[str, ChatTokens] = MappingProxyType({}),
 ) -> TrainingRows:
     """Return the rows of weighted conversations, one a conversation (more if the chat template
     requires it) or one a policy reply.
 
-    With `recorded` the rows have the recorded log pi_0 of their tokens; `others` are chat template
-    and record of the runs after the first, by id. Rows are cut to `max_length`; those left without
-    a token to learn from are dropped and counted. Raise TrainError if a row has none before the
-    cut, if recorded values are missing or of other tokens, or if no row is left.
+    `others` are chat templates of the runs after the first, by id. Rows are cut to `max_length`;
+    those left without a token to learn from are dropped and counted. Raise TrainError if a row has
+    none before the cut, or if no row is left.
     """
     if weighted.by_turn and unit != "turn":
         raise TrainError(
@@ -115,24 +104,15 @@ def training_rows(
         )
     counts: Counter[str] = Counter()
     rows: list[TrainingRow] = []
-    unaligned: Counter[str] = Counter()
     further = 0
     for logged, weight in weighted.items:
         conversation = logged.conversation
         name = conversation.conversation_id
         manifest = weighted.selection.run_of(logged).manifest
-        own_chat, own_record = others.get(manifest.id, (chat, recorded))
-        own_record = None if name in weighted.unrewarded_ids else own_record
-        turns = replies_by_turn(manifest.protocol, conversation, own_record)
+        own_chat = others.get(manifest.id, chat)
+        turns = replies_by_turn(manifest.protocol, conversation)
         replies = [reply for turn in turns for reply in turn]
-        if own_record is not None and any(reply.probs is None for reply in replies):
-            unaligned["none was recorded"] += 1
-            continue
-        try:
-            parts = own_chat.token_rows(replies, conversation.ended[:10], unit)
-        except UnalignedTokens as error:
-            unaligned[str(error)] += 1
-            continue
+        parts = own_chat.token_rows(replies, conversation.ended[:10], unit)
         weights: list[float | None] = [weight] * len(parts)
         if name in weighted.by_turn:
             weights = _reply_weights(name, weighted.by_turn[name], turns)
@@ -152,14 +132,6 @@ def training_rows(
             else new_rows
         )
         further += (len(rows) - before) * (manifest.id in others)
-    if unaligned:
-        why = "; ".join(f"{count} where {reason}" for reason, count in unaligned.most_common(3))
-        raise TrainError(
-            f"loss.pi_0: recorded: found no log-probabilities of this model's tokens for "
-            f"{unaligned.total()} of {len(weighted.items)} conversations ({why}); expected all; "
-            "build "
-            "with --logprobs and train the same model, or --set loss.pi_0=base"
-        )
     if not rows:
         raise TrainError(
             f"the limit of {max_length} tokens a row (data.max_length, and the model's own) leaves "
@@ -196,7 +168,7 @@ def _cut_rows(
             continue
         check_mask(name, tokens)
         if limit is not None and len(tokens.ids) > limit:
-            tokens = TokenRow(tokens.ids[:limit], tokens.mask[:limit], tokens.pi_0[:limit])
+            tokens = TokenRow(tokens.ids[:limit], tokens.mask[:limit])
             counts["rows truncated"] += 1
             if not any(tokens.mask[1:]):
                 counts["rows dropped"] += 1
@@ -244,7 +216,7 @@ def pair_rows(
     pairs: Pairs,
     chat: ChatTokens,
     max_length: int | None = None,
-    others: Mapping[str, tuple[ChatTokens, RecordedProbs | None]] = MappingProxyType({}),
+    others: Mapping[str, ChatTokens] = MappingProxyType({}),
 ) -> PairRows:
     """Return the rows of pairs, with counts of `pairs`, `pairs truncated` and `pairs dropped`.
 
@@ -254,7 +226,7 @@ def pair_rows(
     """
     rows, further = [], 0
     for pair in pairs.items:
-        rows.append(_pair_row(pair, others.get(pair.run, (chat, None))[0]))
+        rows.append(_pair_row(pair, others.get(pair.run, chat)))
         further += pair.run in others
     remaining = [row for row in rows if max_length is None or len(row.prompt_ids) < max_length]
     if not remaining:

@@ -110,7 +110,7 @@ def _row_values(row: TrainingRow) -> tuple[Any, ...]:
     """Return a row's values in the order of the file's columns."""
     tokens = row.tokens
     known = row.conversation_id, row.part, row.parts
-    return *known, tokens.ids, tokens.mask, tokens.pi_0, row.weight, row.unrewarded
+    return *known, tokens.ids, tokens.mask, row.weight, row.unrewarded
 
 
 def _row_of(
@@ -119,11 +119,8 @@ def _row_of(
     parts: int,
     ids: list[int],
     mask: list[int],
-    pi_0: list[float],
     weight: float,
     unrewarded: bool,
 ) -> TrainingRow:
     """Return the row of one line of the file."""
-    return TrainingRow(
-        name, part, parts, TokenRow(tuple(ids), tuple(mask), tuple(pi_0)), weight, unrewarded
-    )
+    return TrainingRow(name, part, parts, TokenRow(tuple(ids), tuple(mask)), weight, unrewarded)

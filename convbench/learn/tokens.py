@@ -16,7 +16,6 @@ from convbench.errors import MissingDependency, TrainError
 from convbench.learn.frames import ReasoningFrame, frame_of, shared_prefix_length
 from convbench.learn.pairs import PolicyReply
 from convbench.schema import Message
-from convbench.schema.chat import TokenProbs
 from convbench.schema.reasoning import Trained
 from convbench.schema.recipe import Unit
 from convbench.util.install import with_extra
@@ -39,8 +38,6 @@ class PromptedReply:
 
     messages: tuple[Message, ...]
     reply: PolicyReply
-    probs: TokenProbs | None = None
-    """Recorded log-probabilities of the reply's tokens, if the training uses them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +46,6 @@ class TokenRow:
 
     ids: tuple[int, ...]
     mask: tuple[int, ...]
-    pi_0: tuple[float, ...] = ()
-    """log pi_0 of every token, 0 where masked or if none was recorded, shape (tokens,)."""
 
 
 class ChatTokens:
@@ -177,11 +172,10 @@ class ChatTokens:
 
         For unit `conversation` it is a single row if the template is prefix-stable (each prompt
         begins with the ids of the row so far), else one a reply. A row has prompt, reply and,
-        unless the reply was cut, the end of turn. Raise UnalignedTokens if recorded tokens differ.
+        unless the reply was cut, the end of turn.
         """
         row_ids: list[int] = []
         mask: list[int] = []
-        pi_0: list[float] = []
         turn_rows: list[TokenRow] = []
         stable = True
         for turn in replies:
@@ -189,44 +183,20 @@ class ChatTokens:
             ids = self._encode_text(prompt)
             reply_ids, reply_mask = self.encode_reply(prompt, ids, turn.reply)
             end = 0 if turn.reply.cut else 1
-            loss, values = reply_mask + [1] * end, [0.0] * (len(reply_ids) + end)
-            if turn.probs is not None:
-                reply_ids, loss, values = self._align_recorded(reply_ids, loss, turn, end)
+            loss = reply_mask + [1] * end
             stable = stable and ids[: len(row_ids)] == row_ids
             turn_rows.append(
                 TokenRow(
                     tuple(ids + reply_ids + [self.end_of_turn] * end),
                     tuple([0] * len(ids) + loss),
-                    tuple([0.0] * len(ids) + values),
                 )
             )
             mask += [0] * (len(ids) - len(row_ids)) + loss + [0] * (1 - end)
-            pi_0 += [0.0] * (len(ids) - len(row_ids)) + values + [0.0] * (1 - end)
             row_ids = [*ids, *reply_ids, self.end_of_turn]
         if unit == "turn" or not stable or len(turn_rows) == 1:
             return turn_rows
         size = len(row_ids) - replies[-1].reply.cut
-        return [TokenRow(tuple(row_ids[:size]), tuple(mask[:size]), tuple(pi_0[:size]))]
-
-    def _align_recorded(
-        self, reply_ids: list[int], loss: list[int], turn: PromptedReply, end: int
-    ) -> tuple[list[int], list[int], list[float]]:
-        """Return (ids, mask, log pi_0) of a reply from its recorded log-probabilities; an end of
-        turn without one has no loss. Raises UnalignedTokens if the recorded tokens differ."""
-        probs = turn.probs
-        assert probs is not None
-        if probs.ids:
-            ids, values = align_by_ids(self.tokenizer, reply_ids, self.end_of_turn, probs, end)
-        else:
-            ids, values = align_by_byte_sizes(self.tokenizer, reply_ids, probs)
-        values = values[: len(ids) + end]
-        if len(ids) != len(reply_ids):
-            if not all(loss):
-                raise UnalignedTokens("its tokens differ, and some of them are masked")
-            loss = [1] * (len(ids) + end)
-        if end and len(values) == len(ids):
-            loss, values = [*loss[:-1], 0], [*values, 0.0]
-        return ids, loss, [value * is_learnt for value, is_learnt in zip(values, loss, strict=True)]
+        return [TokenRow(tuple(row_ids[:size]), tuple(mask[:size]))]
 
     def _render_messages(
         self, messages: Sequence[Message], *, day: str = "", **options: Any
@@ -317,59 +287,6 @@ def load_tokenizer(model: str) -> Any:
 
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>\Z")
-
-
-class UnalignedTokens(TrainError):
-    """The recorded tokens are not the tokens that training reads."""
-
-
-def align_by_ids(
-    tokenizer: Any, reply_ids: Sequence[int], end_of_turn: int, probs: TokenProbs, end: int
-) -> tuple[list[int], list[float]]:
-    """Return (ids, log pi_0) of a reply whose token ids were recorded; log pi_0 has one value more
-    if the end of the turn was sampled too.
-
-    A model may sample other tokens than its tokenizer makes of the same text; then the sampled
-    ones are trained on. Raises UnalignedTokens if they spell another text or end in another token.
-    """
-    ids, values = list(probs.ids), list(probs.log_probs)
-    if end and ids[-1] != end_of_turn and len(ids) == len(reply_ids) + 1:
-        raise UnalignedTokens(
-            f"it ended with token {ids[-1]}, and training ends a turn with {end_of_turn}"
-        )
-    if end and ids[-1] == end_of_turn:
-        ids = ids[:-1]
-    known = max(ids, default=0) < len(tokenizer)
-    if ids != list(reply_ids) and not (
-        known and _decode_text(tokenizer, ids) == _decode_text(tokenizer, reply_ids)
-    ):
-        raise UnalignedTokens("its recorded token ids spell another text in this tokenizer")
-    return ids, values
-
-
-def align_by_byte_sizes(
-    tokenizer: Any, reply_ids: Sequence[int], probs: TokenProbs
-) -> tuple[list[int], list[float]]:
-    """Return (ids, log pi_0) of a reply whose tokens' lengths in bytes were recorded; log pi_0 has
-    one value more if the end of the turn was recorded too. Raises UnalignedTokens if this tokenizer
-    cuts the text at other positions."""
-    byte_sizes, n = token_byte_sizes(tokenizer, reply_ids), len(reply_ids)
-    if len(probs.sizes) not in (n, n + 1) or list(probs.sizes[:n]) != byte_sizes:
-        raise UnalignedTokens("its recorded tokens do not match this tokenizer's")
-    return list(reply_ids), list(probs.log_probs)
-
-
-def token_byte_sizes(tokenizer: Any, ids: Sequence[int]) -> list[int]:
-    """Return the number of bytes of text of each token. Raises UnalignedTokens if they do not add
-    up to the text, e.g. for a tokenizer that drops a space."""
-    names = tokenizer.convert_ids_to_tokens(list(ids))
-    total = len(_decode_text(tokenizer, ids).encode("utf-8", "surrogatepass"))
-    added = {token.content for token in tokenizer.added_tokens_decoder.values()}
-    for size in (_byte_level_size, _sentencepiece_size):
-        byte_sizes = [_utf8_size(name) if name in added else size(name) for name in names]
-        if sum(byte_sizes) == total:
-            return byte_sizes
-    raise UnalignedTokens("this tokenizer does not tell how many bytes of text a token is")
 
 
 def _decode_text(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -418,7 +418,7 @@ def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
 
 def scores_first(loss: Loss) -> bool:
     """Return whether an objective needs log pi_0 by the model as it is before the training."""
-    return load_objective(loss).needs_pi_0 and loss.pi_0 != "recorded"
+    return load_objective(loss).needs_pi_0
 
 
 def initial_log_probs(
@@ -428,14 +428,11 @@ def initial_log_probs(
     column.
 
     Columns are `pi_0` and `base`; those not needed are left out. They are computed with the model,
-    which is moved to the accelerator, except a recorded `pi_0`, which the rows hold (0 for rows
-    without).
+    which is moved to the accelerator.
     """
     loss = job.recipe.loss
     by_column: dict[str, list[list[float]]] = {}
     needed = scores_first(loss)
-    if load_objective(loss).needs_pi_0 and not needed:
-        by_column["pi_0"] = [list(row.tokens.pi_0) or [0.0] * len(row.tokens.ids) for row in rows]
     if anchors.needs_base(loss) or needed:
         with fitting.gathered_weights(model):
             if not fitting.on_cpu():

@@ -22,7 +22,6 @@ from convbench.models.sampling import (
     Generation,
     draw_tokens,
     fail_futures,
-    log_probs,
     resolve_futures,
 )
 
@@ -258,10 +257,8 @@ class RunningBatch:
         samplings = [row.sampling for row in rows]
         uniforms = [row.stream.next_number() for row in rows]
         drawn = draw_tokens(logits, samplings, uniforms, self.owner.top_k)
-        probs = log_probs(logits, samplings, drawn, self.owner.top_k)
-        for row, token, pairs in zip(rows, drawn, probs, strict=True):
+        for row, token in zip(rows, drawn, strict=True):
             row.tokens.append(token)
-            row.probs += pairs
             row.ended = token in self.owner.ends
 
     def _finish_rows(self) -> None:

@@ -279,7 +279,6 @@ class LitellmModel(Model):
             reasoning=reasoning_of(message_fields, getattr(reply, "usage", None)),
             tags=self._parameters.reads == "tags",
             calls=calls,
-            probs=getattr(choice, "logprobs", None),
         )
         self._answered = True
         return completion

@@ -12,7 +12,6 @@ from convbench.models.model import Model
 from convbench.models.replies import parse_tool_calls, split_reasoning
 from convbench.models.weights_path import adapter_base, resolve_path
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart, ToolCall
-from convbench.schema.chat import TokenProbs
 from convbench.schema.reasoning import Effort, Reads
 from convbench.util.install import with_extra
 from convbench.views import for_template, shows_system, shows_text, without_system
@@ -166,10 +165,6 @@ class LocalModel(Model):
             names = {tool["function"]["name"] for tool in sampling.tools}
             words, calls = parse_tool_calls(raw_text, names, key)
             text, raw = (words, raw_text) if calls else (text, None)
-        probs = None
-        if row.probs:
-            own, chances = zip(*row.probs, strict=True)
-            probs = TokenProbs(own, ids=tuple(reply), drawn=chances)
         deaf = sampling.reasoning_effort is not None and EFFORT not in self._template_source()
         return Completion(
             text,
@@ -182,7 +177,6 @@ class LocalModel(Model):
             (EFFORT,) if deaf else (),
             calls,
             raw,
-            probs,
         )
 
     def _split_reasoning(self, text: str) -> tuple[Reasoning | None, str]:

@@ -275,7 +275,6 @@ class OpenAIModel(Model):
             reasoning=reasoning_of(reply, body.get("usage")),
             tags=self._parameters.reads == "tags",
             calls=reply.get("tool_calls"),
-            probs=choice.get("logprobs"),
         )
         self._answered = True
         return completion

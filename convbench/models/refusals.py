@@ -40,7 +40,6 @@ _NO_SCHEMA = re.compile(
 _OTHER_NAMES = {
     "top_p": re.compile(r"\btopP\b"),
     "reasoning_effort": re.compile(r"\b(?:thinking|effort|thinking_?config)\b", re.IGNORECASE),
-    "logprobs": re.compile(r"\bresponse_?logprobs\b", re.IGNORECASE),
 }
 """Names of parameters in providers' own APIs."""
 _NO_SYSTEM = re.compile(
@@ -221,7 +220,7 @@ def _parse_seconds(value: str | None, unit: float) -> float:
 REPLY = "evaluation"
 """Name of the reply's schema, and of the tool whose arguments are the reply."""
 SCHEMA = "JSON schema of its reply"
-DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort", "logprobs", "tool_choice")
+DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort", "tool_choice")
 """Parameters that may be left out: the model still answers the same question."""
 
 Note = Callable[[str], None]
@@ -246,9 +245,7 @@ class Parameters:
         extra_body: Mapping[str, Any] | None = None,
         structured: Structured = "text",
         note: Note = to_stderr,
-        token_ids: bool = False,
     ) -> None:
-        """`token_ids`: the server can name sampled tokens by their ids."""
         self.ref, self.headroom, self.limit = ref, headroom, limit
         self.reads, self.extra_body = reads, dict(extra_body or {})
         self.structured = structured
@@ -256,7 +253,6 @@ class Parameters:
         self._noted: set[str] = set()
         self._folds_system = False
         self._note = note
-        self.token_ids = token_ids
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -286,8 +282,6 @@ class Parameters:
                 self._note_once(name)
             else:
                 out[name] = getattr(sampling, name)
-        if self.token_ids and "logprobs" in out:
-            out["return_tokens_as_token_ids"] = True
         if sampling.tools:
             out["tools"] = list(sampling.tools)
         return out | self._schema_fields(sampling)

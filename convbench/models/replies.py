@@ -19,51 +19,8 @@ from convbench.models.failures import BrokenReply
 from convbench.models.prices import field_of
 from convbench.net.untrusted_json import safe_count, safe_text
 from convbench.schema import Completion, FinishReason, Reasoning, RedactedBlock, ThinkingBlock
-from convbench.schema.chat import MOST_LOGPROBS, TokenProbs, probs_problem
 from convbench.schema.reasoning import MOST_BLOCKS, Block, Via
 from convbench.schema.tools import MOST_CALLS, ToolCall
-
-ID = "token_id:"
-"""Prefix of vLLM's tokens if ids were requested (`return_tokens_as_token_ids`)."""
-
-
-def token_probs(logprobs: Any) -> TokenProbs | None:
-    """Return the log-probabilities of a choice's `logprobs`, one for each sampled token, at most 0.
-
-    `content` is a list of {token, logprob, bytes}. The result has token ids if all tokens are named
-    by ids, else their sizes in bytes. It is None if they are missing or one is invalid: the reply
-    itself is valid.
-    """
-    items = field_of(logprobs, "content")
-    if not isinstance(items, list) or not 0 < len(items) <= MOST_LOGPROBS:
-        return None
-    try:
-        values = tuple(min(0.0, float(_log_prob(field_of(item, "logprob")))) for item in items)
-        names = [field_of(item, "token") for item in items]
-        if all(isinstance(name, str) and name.startswith(ID) for name in names):
-            probs = TokenProbs(values, ids=tuple(int(name[len(ID) :]) for name in names))
-        else:
-            raws = [field_of(item, "bytes") for item in items]
-            probs = TokenProbs(values, sizes=tuple(map(_token_size, raws, names)))
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return None if probs_problem(probs) else probs
-
-
-def _log_prob(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value <= 1e-3:
-        raise TypeError
-    return value
-
-
-def _token_size(raw: Any, name: Any) -> int:
-    """Return the number of bytes of a token's text, from its `bytes` or its name."""
-    if isinstance(raw, list):
-        return len(raw)
-    if not isinstance(name, str):
-        raise TypeError
-    return len(name.encode("utf-8", "surrogatepass"))
-
 
 FIELDS = ("reasoning_content", "reasoning", "thinking_blocks")
 """Fields of a reply's message that hold reasoning."""
@@ -263,7 +220,6 @@ def completion_of(
     reasoning: Reasoning | None = None,
     tags: bool = False,
     calls: object = None,
-    probs: object = None,
 ) -> Completion:
     """Return the completion of a reply, its finish reason one of ours (`stop`, `length`, `filter`,
     `other`).
@@ -295,7 +251,6 @@ def completion_of(
             _model_name(model),
             reasoning,
             tool_calls=called,
-            token_probs=token_probs(probs),
         )
     if finish == "length" and reply:
         raise FatalModelError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,31 +83,6 @@ def _first_above(sums: Any, target: Any) -> Any:
     return torch.minimum(torch.searchsorted(sums, target, right=True), last)
 
 
-def log_probs(
-    logits: Any, samplings: Sequence[Sampling], drawn: Sequence[int], top_k: int | None
-) -> list[tuple[tuple[float, float], ...]]:
-    """Return for each row ((log pi, log of its sampling probability),) if it requests logprobs,
-    else ().
-
-    Both are natural logarithms for the row's token in `drawn`. pi is the model's distribution at
-    temperature 1; the sampling probability is that after temperature, top_k and top_p, and 1 for a
-    greedy token.
-    """
-    asking = [row for row, sampling in enumerate(samplings) if sampling.logprobs]
-    if not asking:
-        return [()] * len(samplings)
-    some, selected = logits[asking].double(), [samplings[row] for row in asking]
-    tokens = torch.tensor([drawn[row] for row in asking], device=logits.device)[:, None]
-    own = some.log_softmax(-1).gather(-1, tokens)[:, 0].tolist()
-    heat = torch.tensor([s.temperature for s in selected], device=logits.device).double()
-    scaled = _restrict_logits(some / heat.clamp(min=1e-6)[:, None], selected, top_k)
-    chance = scaled.log_softmax(-1).gather(-1, tokens)[:, 0].where(heat > 0, 0.0).tolist()
-    pairs: list[tuple[tuple[float, float], ...]] = [()] * len(samplings)
-    for row, pair in zip(asking, zip(own, chance, strict=True), strict=True):
-        pairs[row] = (pair,)
-    return pairs
-
-
 def _restrict_logits(scaled: Any, samplings: Sequence[Sampling], top_k: int | None) -> Any:
     """Return logits with -inf at all tokens but the `top_k` likeliest within the nucleus."""
     sorted_, order = scaled.sort(dim=-1, descending=True)
@@ -152,8 +127,6 @@ class Generation:
     """True if the model ended the reply itself."""
     freed_at: int = 0
     """When it ended, in steps of the batch."""
-    probs: list[tuple[float, float]] = field(default_factory=list)
-    """(log pi, log of the sampling probability) of each reply token, if requested."""
 
     @property
     def reply_ids(self) -> list[int]:

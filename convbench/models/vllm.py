@@ -68,7 +68,6 @@ class VLLMModel(Model):
         self.python = find_interpreter(python)
         self._context, self._media = context, media
         self._parameters = parameters or Parameters(ref)
-        self._parameters.token_ids = True
         self.copies = placement.copies
         self.log = (log_dir or Path.cwd()) / f"vllm-{self.name.strip('/').replace('/', '-')}.log"
         self._starting = asyncio.Lock()

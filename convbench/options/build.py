@@ -56,7 +56,6 @@ class BuildOptions(ModelCallMixin):
         "note",
         "model",
         "teacher",
-        "logprobs",
         "dry_run",
     )
 
@@ -99,13 +98,6 @@ class BuildOptions(ModelCallMixin):
     ] = None
     tags: Tags = ()
     note: RunNote = None
-    logprobs: Annotated[
-        bool,
-        Opt(
-            "Record the log-probability of every token that the policy samples, beside the run, "
-            "where its server tells them."
-        ),
-    ] = False
     dry_run: DryRun = False
     shard: Annotated[
         str | None,

@@ -43,7 +43,6 @@ from convbench.rollout.manifest import (
 from convbench.rollout.plan import Rollout, plan_samples
 from convbench.rollout.play import failed_conversation, play_conversation
 from convbench.rollout.preview import Preview, preview_build
-from convbench.rollout.recorded_calls import count_recorded
 from convbench.rollout.tool_turn import open_tools, tools_of, with_server_tools
 from convbench.schema import Conversation, Example, RunManifest, TaskSpec
 from convbench.schema.run import reply_limit
@@ -258,9 +257,6 @@ class BuildResult:
     splits: dict[Split, int] = field(default_factory=dict)
     """Number of questions of each split, built or not."""
     warnings: list[str] = field(default_factory=list)
-    told_probs: tuple[int, int] | None = None
-    """(policy replies with recorded log-probabilities, all its replies), or None if the run does
-    not record them."""
 
 
 def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) -> BuildResult:
@@ -316,7 +312,6 @@ def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) 
     result.built = build_missing(run, calls)
     if manifest.kind == "build":
         set_latest(run)
-    result.told_probs = count_recorded(run)
     same = identical_samples(run) if result.built.jobs.done else 0
     if same:
         result.warnings.append(
@@ -405,7 +400,6 @@ def new_run_manifest(
         top_p=options.shape.top_p,
         specs=options.specs,
         calls=options.calls,
-        logprobs=options.logprobs,
     )
     manifest = make_manifest(task, with_server_tools(protocol), options.shape, cast)
     refuse_unsent_temperatures(manifest)

@@ -65,15 +65,13 @@ def make_cast(
     calls: CallOptions,
     effort: Effort | None = None,
     top_p: float | None = None,
-    logprobs: bool = False,
 ) -> dict[str, ModelConfig]:
     """Return the model configuration of every speaker of the protocol, by name; that of a speaker
     whose steps are all scripted names the model `script`.
 
     `teacher` is the model of the other speakers that may be taught (`taught_speakers`), `effort`
-    the policy's reasoning effort, `top_p` its nucleus. With `logprobs` its sampled tokens'
-    log-probabilities are recorded. Raise SpecError if a speaker needs a model and none is named,
-    FatalModelError for an unknown model.
+    the policy's reasoning effort, `top_p` its nucleus. Raise SpecError if a speaker needs a model
+    and none is named, FatalModelError for an unknown model.
     """
     policy_model = model or default_policy(specs.folders)
     cast = {
@@ -81,8 +79,6 @@ def make_cast(
             policy_model, max_tokens, calls.api_base, specs, effort, top_p
         )
     }
-    if logprobs:
-        cast[protocol.policy] = with_logprobs(cast[protocol.policy])
     can_be_taught = taught_speakers(protocol, teacher)
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
     for name in protocol.speakers:
@@ -125,12 +121,6 @@ def taught_speakers(protocol: ProtocolSpec, teacher: str | None = None) -> list[
             "omit --teacher"
         )
     return speakers
-
-
-def with_logprobs(member: ModelConfig) -> ModelConfig:
-    """Return a copy of the configuration with token log-probabilities recorded."""
-    sampling = member.sampling.model_copy(update={"logprobs": True})
-    return member.model_copy(update={"sampling": sampling})
 
 
 def make_model_config(
@@ -292,11 +282,11 @@ def follow_up_manifest(
 def model_identity(member: ModelConfig) -> dict[str, Any]:
     """Return the fields that identify a model configuration, as JSON values.
 
-    Left out are address, path of the weights, short name, own sampling limits, refused parameters,
-    and whether log-probabilities are recorded.
+    Left out are address, path of the weights, short name, own sampling limits and refused
+    parameters.
     """
     left = dict.fromkeys(("api_base", "weights", "short", "own_sampling", "left_out"), True)
-    return member.model_dump(mode="json", exclude={**left, "sampling": {"logprobs"}})
+    return member.model_dump(mode="json", exclude=left)
 
 
 def package_versions() -> dict[str, str]:
@@ -449,17 +439,11 @@ def resume_manifest(run: Run, options: BuildOptions) -> RunManifest:
     """Return the run's manifest as it was written.
 
     Raise RunError if the user's options differ from it, since a run never changes its specs or
-    cast, for a run of imported conversations, and for `--logprobs` on a run that was started
-    without it.
+    cast, and for a run of imported conversations.
     """
     old = run.manifest
     if old.kind == "import":
         raise RunError(f"{run.path}: holds imported conversations; there is nothing to build")
-    if options.logprobs and not old.cast[old.protocol.policy].sampling.logprobs:
-        raise RunError(
-            f"{run.path}: --logprobs: this run was started without it, so its first replies have "
-            "no log-probabilities; start a new run"
-        )
     sets = sort_sets(options.specs.sets, ("task", "protocol"))
     shape = {
         name: value

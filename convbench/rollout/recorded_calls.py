@@ -1,6 +1,4 @@
-"""The model calls of a recorded conversation, reconstructed from its record; how many of a run's
-replies have log-probabilities.
-"""
+"""The model calls of a recorded conversation, reconstructed from its record."""
 
 from __future__ import annotations
 
@@ -10,8 +8,6 @@ from dataclasses import dataclass
 from convbench.rollout.plan import stable_number
 from convbench.rollout.tool_turn import sampling_with_tools
 from convbench.schema import Conversation, Message, RunManifest, Sampling
-from convbench.store import Run
-from convbench.store.token_probs import RecordedProbs, replies_of
 from convbench.views import messages_before, tool_messages
 
 
@@ -76,23 +72,3 @@ def sampling_for_redraw(first: Sampling, seed: int, draw: int) -> Sampling:
     """Return `first` with the seed of the `draw`-th repetition (from 1), derived from the
     conversation's seed."""
     return first.model_copy(update={"seed": stable_number(seed, "draw", draw)})
-
-
-def count_recorded(run: Run) -> tuple[int, int] | None:
-    """Return (policy replies with log-probabilities, all its replies), or None if the run does not
-    record them.
-
-    Replies that call tools count as well; failed conversations do not. Raise RunError for a damaged
-    file.
-    """
-    policy = run.manifest.protocol.policy
-    if not run.manifest.cast[policy].sampling.logprobs:
-        return None
-    recorded = RecordedProbs(run.path)
-    flags = [
-        recorded.probs_of(key, text) is not None
-        for conversation in run.conversations()
-        if conversation.failure is None
-        for key, text in replies_of(conversation, policy)
-    ]
-    return sum(flags), len(flags)

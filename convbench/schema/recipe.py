@@ -17,7 +17,6 @@ FlaggedRule = Literal["drop", "keep", "zero"]
 EditFilter = Literal["best-of-k", "improves", "right"]
 TieRule = Literal["random", "all", "drop"]
 Unit = Literal["conversation", "turn"]
-Pi0 = Literal["base", "recorded"]
 Align = Literal["none", "standard", "range", "rank"]
 Order = Literal["shuffled", "easy", "hard", "spread", "even"]
 Share = Annotated[float, Field(gt=0, le=100)]
@@ -142,9 +141,6 @@ class Loss(FrozenModel):
     multiplies by min(1, pi / pi_0)."""
     floor: float = Field(default=1.0, gt=0)
     """Nats a token below log pi_0 at which `negative: floor` stops."""
-    pi_0: Pi0 = "base"
-    """Source of log pi_0 of the logged tokens, if the objective needs it: computed with the `base`,
-    the model that training starts from, or `recorded` with the log."""
     anchor: Literal["none", "sft", "k3", "kl", "forward-kl"] = "none"
     """What keeps the policy near its base: `sft` adds -log pi of every logged token; `k3` an
     estimate of the KL divergence from the base on these; `kl` and `forward-kl` are exact, KL(pi ||

@@ -47,7 +47,6 @@ SILENT = ("plan", "query", "export", "patterns", "tag", "doctor")
 ELSEWHERE = {
     "pull": "a Hub", "models": "a model that was fetched", "credit": "a critic",
     "merge": "parts of a run",
-    "estimate": "a policy that the log says too little of",
     "status": "batches at a provider", "cancel": "batches at a provider",
 }  # fmt: skip
 """What these need; they are run in test_next_elsewhere.py and test_next_of_batches.py."""

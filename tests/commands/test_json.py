@@ -105,17 +105,3 @@ def test_exit_codes_are_the_same_with_and_without(typist: Typist) -> None:
 @pytest.mark.parametrize("word", ["list", "doctor"])
 def test_nothing_else_stands_on_stdout(typist: Typist, word: str) -> None:
     assert json.loads(typist(word, "--json").out)["result"]
-
-
-def test_log_probabilities_that_nobody_told_are_a_line_and_an_exit_code(typist: Typist) -> None:
-    """Both of a model that tells none; with numbers in the document."""
-    asked = ("build", "demo", "--model", "scripted:policy", "--tasks", "2", "--samples", "1",
-             "--temperatures", "0.5", "--logprobs")  # fmt: skip
-    said = typist(*asked, "--run", "plain")
-    assert said.code == 1
-    assert "replies have no log-probabilities: scripted:policy does not return them" in " ".join(
-        (said.out + said.err).split()
-    )
-    told = json.loads(typist(*asked, "--run", "told", "--json").out)
-    assert (told["exit_code"], told["result"]["recorded"]) == (1, 0)
-    assert told["result"]["replies"] > 0

@@ -51,14 +51,3 @@ def test_what_models_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (folder / SOURCE).write_text(json.dumps({"from": "a test"}))
     (words,) = next_words(run_to_end(["models", "get", "smollm2"], tmp_path).out)
     run_to_end(words, tmp_path)
-
-
-def test_what_estimate_prints_of_a_policy_it_does_not_know(tmp_path: Path) -> None:
-    run_to_end([*BUILD.split(), "scripted:policy", "--tasks", "20"], tmp_path)
-    run_to_end(["judge", "--judge", "rules"], tmp_path)
-    done = convbench(tmp_path, "estimate", "scripted:policy", "--run", "runs/one")
-    assert done.code == 1
-    assert "undetermined: " in done.err
-    (words,) = next_words(done.out)
-    assert words[0] == "eval"
-    run_to_end(words, tmp_path)

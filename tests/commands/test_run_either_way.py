@@ -13,7 +13,7 @@ from tests.support.app import app
 WORDS = {
     "report": (), "view": (), "tag": (), "judge": (), "patterns": (), "status": (),
     "cancel": (), "show": ("demo",), "credit": ("critic",),
-    "estimate": ("local:pocket",), "export": ("--to", "trl"), "train": ("swift",),
+    "export": ("--to", "trl"), "train": ("swift",),
     "plan": ("swift",), "eval": ("scripted:echo",), "publish": ("me/set",),
     "query": ("select 1",), "gold": (),
 }  # fmt: skip

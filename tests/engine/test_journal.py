@@ -129,7 +129,6 @@ def test_any_text_survives(tmp_path_factory: pytest.TempPathFactory, text: str, 
         reply_schema=st.none() | st.just({}) | st.just({"type": "object"}),
         tools=st.just(()) | st.just(({"type": "function"},)),
         tool_choice=st.none() | st.just("none"),
-        logprobs=st.none() | st.just(True),
     )
 )
 def test_a_call_is_named_by_all_of_its_sampling(sampling: Sampling) -> None:
@@ -138,5 +137,5 @@ def test_a_call_is_named_by_all_of_its_sampling(sampling: Sampling) -> None:
     assert call_hash("m", sampling, HELLO) == hashlib.sha256(data).hexdigest()[:16]
     assert set(Sampling.model_fields) == {
         "temperature", "top_p", "max_tokens", "seed", "reasoning_effort", "reply_schema", "tools",
-        "tool_choice", "logprobs",
+        "tool_choice",
     }  # fmt: skip

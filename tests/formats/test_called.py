@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from convbench.errors import DataError
 from convbench.formats.chats import read_chat
-from convbench.rollout.importing import import_run
-from convbench.store.token_probs import RecordedProbs, replies_of
 
 USER = {"role": "user", "content": "What do eggs cost?"}
 LAST = {"role": "assistant", "content": "73 pence."}
@@ -113,20 +110,3 @@ def test_what_was_thought_before_a_call_is_kept() -> None:
     (one,) = read_chat({"messages": said}, "f:1", 1).dialogue.rounds[1]
     assert one.reasoning is not None
     assert one.reasoning.text == "Look it up."
-
-
-def test_log_probabilities_of_replies_with_calls_are_stored(tmp_path: Path) -> None:
-    """One with numbers and one without, which OpenAI writes as no content; then the last reply."""
-    by_ids = {"logprobs": [-0.5, -0.25], "token_ids": [4, 5]}
-    said = [
-        {"role": "system", "content": "Be brief."}, USER, {**call("a"), **by_ids}, result("a"),
-        {**call("b"), "logprobs": {"content": None}}, result("b"), {**LAST, **by_ids},
-    ]  # fmt: skip
-    file = tmp_path / "log.jsonl"
-    file.write_text(json.dumps({"messages": said, "reward": 1}) + "\n")
-    done = import_run(file, tmp_path / "run")
-    assert "log-probabilities of 2 of 3 replies are stored with the run" in done.notes
-    recorded = RecordedProbs(done.run.path)
-    (talk,) = done.run.conversations()
-    probs = [recorded.probs_of(*reply) for reply in replies_of(talk, "assistant")]
-    assert [value and value.log_probs for value in probs] == [(-0.5, -0.25), None, (-0.5, -0.25)]

@@ -38,10 +38,10 @@ from tests.support.provider import Provider
 MANY = 8
 REFUSED = {
     "anthropic": ("temperature", "top_p", "thinking", "output_config", "output_format"),
-    "gemini": ("temperature", "top_p", "seed", "logprobs", "reasoning_effort", "response_format"),
-    "deepseek": ("temperature", "top_p", "seed", "logprobs", "thinking", "reasoning_effort",
+    "gemini": ("temperature", "top_p", "seed", "reasoning_effort", "response_format"),
+    "deepseek": ("temperature", "top_p", "seed", "thinking", "reasoning_effort",
                  "response_format"),
-    "openai": ("temperature", "top_p", "seed", "logprobs", "reasoning_effort", "response_format",
+    "openai": ("temperature", "top_p", "seed", "reasoning_effort", "response_format",
                "tool_choice", "max_tokens"),
 }  # fmt: skip
 """Optional parameters of each wire; all are refused, one in each reply."""
@@ -171,7 +171,7 @@ def built(folder: Path, name: str, provider: str, task: str, **more: Any) -> Seq
     shape = {"samples": 1, "temperatures": (0.7,), "reasoning_effort": "low"}
     with serving(provider) as server:
         stages.build(
-            task, model=name, tasks=MANY, run=folder / "run", logprobs=True, concurrency=MANY,
+            task, model=name, tasks=MANY, run=folder / "run", concurrency=MANY,
             api_base=base(server, provider), **shape, **more,
         )  # fmt: skip
         assert server.stats.peak_in_flight > 1

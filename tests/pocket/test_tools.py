@@ -58,17 +58,14 @@ def test_wishes() -> None:
 
 
 def test_it_asks_is_told_and_is_trained_as_it_was_served(tmp_path: Path) -> None:
-    built = stages.build_result(
+    stages.build_result(
         "pocket-tools",
         model="local:pocket",
         tasks=8,
         run=tmp_path / "run",
-        logprobs=True,
         samples=2,
         temperatures=(1.0,),
     )
-    assert built.told_probs is not None
-    assert built.told_probs[0] == built.told_probs[1] > 16, "of every reply, calls in words too"
     run = Run.open(tmp_path / "run")
     protocol = run.manifest.protocol
     chat = ChatTokens(load_tokenizer(str(resolve_path("pocket"))))

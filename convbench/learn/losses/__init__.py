@@ -51,7 +51,7 @@ def describe_loss(settings: Loss) -> str:
     """Return a line that says what is minimised, such as `loss nll`.
 
     It has the loss's name and those of its own fields that are not at their defaults, then the
-    anchor with its weight, and where log pi_0 comes from if it is needed.
+    anchor with its weight, and that log pi_0 is computed first if it is needed.
     """
     default, module = Loss(), _load_module(settings.name)
     own = [
@@ -63,8 +63,7 @@ def describe_loss(settings: Loss) -> str:
     if settings.has_anchor:
         parts.append(f"anchor {settings.anchor} x {settings.anchor_weight:g}")
     if load_objective(settings).needs_pi_0:
-        where = {"base": "computed with the model it starts from", "recorded": "as recorded"}
-        parts.append(f"log pi_0 {where[settings.pi_0]}")
+        parts.append("log pi_0 computed with the model it starts from")
     return "; ".join(parts)
 
 

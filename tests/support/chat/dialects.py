@@ -65,17 +65,6 @@ def _messages(body: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((str(m.get("role")), plain(m.get("content"))) for m in messages)
 
 
-def token_logprobs(text: str | None) -> object:
-    """Log-probabilities as OpenAI tells them: every letter a token, each rarer than the last."""
-    letters = enumerate(text or "")
-    return {
-        "content": [
-            {"token": one, "logprob": -0.5 - place, "bytes": list(one.encode()), "top_logprobs": []}
-            for place, one in letters
-        ]
-    }
-
-
 class OpenAI(Dialect):
     """`POST /v1/chat/completions`."""
 
@@ -106,7 +95,7 @@ class OpenAI(Dialect):
                 {
                     "index": 0,
                     "message": {"role": "assistant", "content": text, "refusal": None},
-                    "logprobs": token_logprobs(text) if call.body.get("logprobs") else None,
+                    "logprobs": None,
                     "finish_reason": "length" if cut else "stop",
                 }
             ],

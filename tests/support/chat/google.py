@@ -17,7 +17,6 @@ CONFIG = {
     "top_p": "topP",
     "seed": "seed",
     "max_tokens": "maxOutputTokens",
-    "logprobs": "responseLogprobs",
     "reasoning_effort": "thinkingConfig",
     "response_format": "responseJsonSchema",
     "tool_choice": "toolConfig",
