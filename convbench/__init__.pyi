@@ -47,8 +47,6 @@ def build(
     shard: str | None = None,
     regime: Literal["clean", "as-printed"] | None = None,
     run: str | os.PathLike[str] | None = None,
-    tag: str | Iterable[str] | Mapping[str, Any] = (),
-    note: str | None = None,
     model: str | None = None,
     teacher: str | None = None,
     dry_run: Literal[False] = False,
@@ -88,8 +86,6 @@ def build(
     shard: str | None = None,
     regime: Literal["clean", "as-printed"] | None = None,
     run: str | os.PathLike[str] | None = None,
-    tag: str | Iterable[str] | Mapping[str, Any] = (),
-    note: str | None = None,
     model: str | None = None,
     teacher: str | None = None,
     dry_run: Literal[True],
@@ -197,8 +193,6 @@ def import_logs(
     *,
     run: str | os.PathLike[str] | None = None,
     map: str | Iterable[str] | Mapping[str, Any] = (),
-    tag: str | Iterable[str] | Mapping[str, Any] = (),
-    note: str | None = None,
 ) -> Run: ...
 @overload
 def judge(

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, PrivateAttr
 from rich.text import Text
 
 from convbench.commands._output import err, print_line, print_next, shell_path
@@ -63,10 +63,6 @@ class RunAnswer(Answer):
     """The commit in that repository."""
     citation: str | None = None
     """File with BibTeX of what it was made from."""
-    tags: list[str] = Field(default_factory=list)
-    """Its tags."""
-    note: str | None = None
-    """Its note."""
 
 
 class EarlyExit(Exception):

@@ -108,11 +108,6 @@ PANELS = {
         "pull": CommandEntry("pull", "Restore a published run, which every command then accepts."),
     },
     "Runs": {
-        "tag": CommandEntry(
-            "tag",
-            "Give a run tags and a note, or take them off; `list runs --tag` and `query` find "
-            "them.",
-        ),
         "status": CommandEntry(
             "batches",
             "Show a run's batches (waves, ages, counts). The provider is asked about batches under "

@@ -9,7 +9,7 @@ from convbench.commands._command import Command, RunAnswer, RunContext
 from convbench.commands._output import COUNT, path_text, print_fact, quoted, run_option
 from convbench.errors import UsageError
 from convbench.options.declare import Opt
-from convbench.options.shared import NewRun, RunNote, Tags
+from convbench.options.shared import NewRun
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,6 @@ class ImportOptions:
             metavar="NAME=FIELD",
         ),
     ] = ()
-    tags: Tags = ()
-    note: RunNote = None
 
     @property
     def field_names(self) -> dict[str, str]:
@@ -61,15 +59,10 @@ class ImportOptions:
 
 
 def run(options: ImportOptions, context: RunContext) -> RunAnswer:
-    """Make a run from logs, with tags and note, and return its folder and counts; add the next
-    command."""
+    """Make a run from logs, and return its folder and counts; add the next command."""
     from convbench.rollout.importing import import_run
-    from convbench.store.notes import RunLabel, write_label
 
     imported = import_run(options.file, options.run, options.field_names)
-    label = RunLabel()
-    if options.tags or options.note is not None:
-        label = write_label(imported.run, options.tags, note=options.note)
     for text in imported.notes:
         context.add_note(text)
     run_flag = run_option(imported.run.path)
@@ -79,8 +72,6 @@ def run(options: ImportOptions, context: RunContext) -> RunAnswer:
         conversations=imported.conversations,
         questions=imported.examples,
         rewards=imported.rewards,
-        tags=list(label.tags),
-        note=label.note,
     ).with_source(run_flag)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from convbench.commands._command import Answer, Command, RunContext
 from convbench.commands._output import out, path_text, print_table, quoted
-from convbench.errors import ConvbenchError, RunError, UsageError
+from convbench.errors import ConvbenchError, RunError
 from convbench.options.declare import Opt
 from convbench.options.shared import SpecFolders
 from convbench.util.printable import make_printable
@@ -32,13 +32,9 @@ class ListOptions:
     EXAMPLES: ClassVar = (
         "convbench list tasks",
         "convbench list runs",
-        "convbench list runs --tag table1",
     )
 
     what: Annotated[What | None, Opt("Which kind; without it all.", argument=True)] = None
-    tags: Annotated[
-        tuple[str, ...], Opt("Runs with this tag; repeated, with all of them.", "--tag")
-    ] = ()
     specs: SpecFolders = ()
 
 
@@ -69,10 +65,6 @@ class RunRow(Answer):
     """UTC time of creation."""
     latest: bool
     """Whether `runs/latest` points to it."""
-    tags: list[str]
-    """Its tags."""
-    note: str | None
-    """Its note."""
 
 
 class SpecRow(Answer):
@@ -96,26 +88,22 @@ class ListAnswer(Answer):
 
 
 def run(options: ListOptions, context: RunContext) -> ListAnswer:
-    """Return specs and models by kind, then runs in `runs`, newest first; with `what` or tags only
-    those.
+    """Return specs and models by kind, then runs in `runs`, newest first; with `what` only those.
 
-    A run that cannot be read becomes a note. Raises UsageError for tags with another kind than
-    runs.
+    A run that cannot be read becomes a note.
     """
     from convbench import catalog
 
     what, specs = options.what, options.specs
     by_kind: dict[str, list[SpecRow]] = {}
     for kind in catalog.KINDS:
-        if what in (None, kind) and not options.tags:
+        if what in (None, kind):
             names = catalog.spec_files(kind, specs)
             by_kind[kind] = [_spec_row(name, path) for name, path in names.items()]
-    if what in (None, "models") and not options.tags:
+    if what in (None, "models"):
         by_kind["models"] = _model_rows(specs)
-    has_runs = what in (None, "runs") or bool(options.tags)
-    if options.tags and what not in (None, "runs"):
-        raise UsageError(f"--tag: found with `list {what}`; expected `list runs`")
-    runs, untagged = _run_rows(set(options.tags), context) if has_runs else ([], 0)
+    has_runs = what in (None, "runs")
+    runs = _run_rows(context) if has_runs else []
     with_records = next((row for row in runs if row.conversations), None)
     if not has_runs:
         context.add_next(
@@ -124,11 +112,9 @@ def run(options: ListOptions, context: RunContext) -> ListAnswer:
     elif with_records is not None:
         name = quoted(with_records.run)
         context.add_next(f"convbench report {name}", f"convbench view {name}")
-    elif untagged:
-        context.add_next("convbench list runs")
     else:
         context.add_next("convbench build demo --model scripted:policy")
-    return ListAnswer(specs=by_kind, runs=runs).with_source((has_runs, untagged))
+    return ListAnswer(specs=by_kind, runs=runs).with_source(has_runs)
 
 
 def _model_rows(specs: Sequence[Path]) -> list[SpecRow]:
@@ -151,31 +137,22 @@ def _spec_row(name: str, path: Path) -> SpecRow:
     return SpecRow(name=name, about=about, file=str(path))
 
 
-def _run_rows(tags: set[str], context: RunContext) -> tuple[list[RunRow], int]:
-    """Return (the runs here that have these tags, newest first; the number of others). A run that
-    cannot be read becomes a note."""
+def _run_rows(context: RunContext) -> list[RunRow]:
+    """Return the runs here, newest first. A run that cannot be read becomes a note."""
     from convbench.store.overview import read_overview
     from convbench.store.run import Run
 
     runs: list[RunOverview] = []
-    untagged = 0
     for path in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
         if path.is_symlink() or not (path / "run.json").exists():
             continue
         try:
-            seen = read_overview(Run.open(path))
+            runs.append(read_overview(Run.open(path)))
         except RunError as error:
             context.add_note(str(error))
-            continue
-        if tags <= set(seen.label.tags):
-            runs.append(seen)
-        else:
-            untagged += 1
     link = ROOT / "latest"
     latest = link.resolve() if link.exists() else None
-    return [
-        _run_row(seen, latest) for seen in sorted(runs, key=_creation_order, reverse=True)
-    ], untagged
+    return [_run_row(seen, latest) for seen in sorted(runs, key=_creation_order, reverse=True)]
 
 
 def _creation_order(seen: RunOverview) -> tuple[str, int]:
@@ -198,14 +175,12 @@ def _run_row(seen: RunOverview, latest: Path | None) -> RunRow:
         usd=seen.usd,
         created=manifest.created,
         latest=seen.run.path.resolve() == latest,
-        tags=list(seen.label.tags),
-        note=seen.label.note,
     )
 
 
 def show(answer: ListAnswer) -> None:
     """Print one table for each kind, then the runs."""
-    has_runs, untagged = answer._source
+    has_runs: bool = answer._source
     alone = len(answer.specs) + has_runs == 1
     for kind, entries in answer.specs.items():
         if not entries and not alone:
@@ -226,7 +201,7 @@ def show(answer: ListAnswer) -> None:
         _show_runs(answer.runs)
     elif has_runs and alone:
         out.print("[underline]runs[/]")
-        out.print(f"none with this tag, {untagged} without it" if untagged else "none here")
+        out.print("none here")
 
 
 def _show_runs(runs: Sequence[RunRow]) -> None:
@@ -255,10 +230,10 @@ def _show_runs(runs: Sequence[RunRow]) -> None:
     print_table(rows)
 
 
-RUN_HEADS = ("what", "policy", "complete", "failed", "judges", "evals", "cost", "age", "tags")
+RUN_HEADS = ("what", "policy", "complete", "failed", "judges", "evals", "cost", "age")
 COUNTS = ("complete", "failed", "evals", "cost", "age")
 """Columns of numbers."""
-NAMED = ("complete", "failed", "evals", "tags")
+NAMED = ("complete", "failed", "evals")
 """Facts that need their head outside a table."""
 
 
@@ -278,7 +253,6 @@ def _run_facts(row: RunRow) -> tuple[str, ...]:
         str(row.evals or ""),
         cost,
         _format_age(row.created),
-        " ".join(row.tags),
     )
     return tuple(make_printable(cell) for cell in cells)
 

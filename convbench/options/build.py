@@ -11,10 +11,8 @@ from convbench.options.shared import (
     CallOptions,
     DryRun,
     ModelCallMixin,
-    RunNote,
     RunSettings,
     SpecOptions,
-    Tags,
 )
 
 
@@ -52,8 +50,6 @@ class BuildOptions(ModelCallMixin):
         "shard",
         "regime",
         "run",
-        "tags",
-        "note",
         "model",
         "teacher",
         "dry_run",
@@ -96,8 +92,6 @@ class BuildOptions(ModelCallMixin):
         Path | None,
         Opt("Folder of the run; an existing one is resumed.", metavar="DIR", names="runs"),
     ] = None
-    tags: Tags = ()
-    note: RunNote = None
     dry_run: DryRun = False
     shard: Annotated[
         str | None,

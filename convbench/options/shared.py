@@ -73,11 +73,6 @@ SpecFolders = Annotated[
     tuple[Path, ...],
     Opt("Folder of your own specs, searched first.", "--specs", "DIR", SPECS, own_file_only=True),
 ]
-Tags = Annotated[
-    tuple[str, ...],
-    Opt("Tag of the run, to find it by; repeat it for several.", "--tag", "TAG", WHERE),
-]
-RunNote = Annotated[str | None, Opt("A line about the run.", metavar="TEXT", panel=WHERE)]
 DryRun = Annotated[
     bool,
     Opt("Show what would be sent and what it would cost; send and write nothing."),

@@ -51,7 +51,6 @@ from convbench.stats.means import count_duplicate_groups
 from convbench.store import Run, refuse_latest, set_latest
 from convbench.store.keys import NameSet
 from convbench.store.merge import SHARD, parse_shard, shard_of
-from convbench.store.notes import write_label
 from convbench.tasks.draw import count_splits, refuse_untested, single_group_warning
 from convbench.tasks.load import LoadResult, load_examples
 from convbench.views import turn_texts
@@ -306,8 +305,6 @@ def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) 
     _check_can_run(run, calls)
     if existing is None:
         run = Run.create(run.path, manifest, examples)
-    if options.tags or options.note is not None:
-        write_label(run, options.tags, note=options.note)
     result.path = run.path
     result.built = build_missing(run, calls)
     if manifest.kind == "build":

@@ -100,8 +100,6 @@ RUNS = {
     "speaker": "VARCHAR",
     "parent": "VARCHAR",
     "checkpoint": "VARCHAR",
-    "tags": "VARCHAR[]",
-    "note": "VARCHAR",
     "path": "VARCHAR",
 }
 METRICS = (

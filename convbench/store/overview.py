@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from convbench.store.index import VERDICTS, Index
-from convbench.store.notes import RunLabel, read_label
 from convbench.store.run import Run
 
 
@@ -15,7 +14,6 @@ class RunOverview:
     """Counts, judges and cost of one run."""
 
     run: Run
-    label: RunLabel
     conversations: int
     """Conversations that completed."""
     failed: int
@@ -34,7 +32,7 @@ class RunOverview:
 
 
 def read_overview(run: Run) -> RunOverview:
-    """Return a run's label, number of conversations, judges, child runs and cost.
+    """Return a run's number of conversations, judges, child runs and cost.
 
     Conversations are counted once a key, by their newest record. `judges` also names those whose
     verdicts all failed. Raises RunError naming a line that cannot be read.
@@ -52,7 +50,6 @@ def read_overview(run: Run) -> RunOverview:
         usd += math.nan if verdict.usd is None else verdict.usd
     return RunOverview(
         run=run,
-        label=read_label(run),
         conversations=counts[0],
         failed=counts[1],
         judges=tuple(judges),

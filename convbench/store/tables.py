@@ -33,7 +33,6 @@ from convbench.store.limits import (
     as_keyboard_interrupt,
     seal_memory,
 )
-from convbench.store.notes import read_label
 from convbench.store.parts import COMPRESSED, list_files, read_frames
 from convbench.store.run import Run
 from convbench.store.shape import parse_object, parse_record
@@ -153,7 +152,7 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
     connection.execute(f"CREATE TABLE raw.runs ({declared})")
     for number, run in enumerate(runs):
         m = run.manifest
-        policy, label = m.protocol.policy, read_label(run)
+        policy = m.protocol.policy
         values = (
             number,
             m.id,
@@ -167,8 +166,6 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
             policy,
             m.parent,
             m.checkpoint,
-            list(label.tags),
-            label.note,
             str(run.path),
         )
         marks = ", ".join("?" * len(values))

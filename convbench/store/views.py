@@ -193,7 +193,7 @@ FROM raw.gold_labels l JOIN raw.runs r USING (run_no)
 
 RUNS = """
 CREATE VIEW runs AS
-SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkpoint, tags, note,
+SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkpoint,
   path
 FROM raw.runs
 """

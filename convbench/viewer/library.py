@@ -140,8 +140,6 @@ def _count_run(run: Run) -> dict[str, Any]:
         "judges": list(summary.judges),
         "evals": summary.evals,
         "usd": summary.usd,
-        "tags": list(summary.label.tags),
-        "note": summary.label.note,
         "planned": run.manifest.planned_count(splits),
     }
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import typing
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -183,14 +182,6 @@ def test_rewards_beyond_all_sums_are_refused_in_a_run_too(here: Path) -> None:
     file.write_text("".join(json.dumps({**one, "reward": 1e308}) + "\n" for one in found))
     for words in (["export", "--to", "trl", "--recipe", "swift"], ["query", "from verdicts"]):
         assert "reward: Input should be" in typed(here, *words, "--run", "run").error
-
-
-def test_tags_at_once_are_all_kept(here: Path) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        many = pool.map(lambda n: typed(here, "tag", "run", "--tag", f"t{n}"), range(6))
-        assert [done.code for done in many] == [0] * 6
-    tags = json.loads((here / "run" / "label.json").read_text())["tags"]
-    assert sorted(tags) == [f"t{n}" for n in range(6)]
 
 
 def test_a_folder_named_latest_is_told_before_a_call(here: Path) -> None:

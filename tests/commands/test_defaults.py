@@ -39,10 +39,10 @@ def test_typed_then_folder_then_user(typist: Typist) -> None:
 
 
 def test_lists_and_tables_for_all(typist: Typist) -> None:
-    Path("convbench.toml").write_text('[all]\ntag = ["a", "b"]\nsamples = 1\n')
+    Path("convbench.toml").write_text('[all]\ntemperatures = "0.5"\nsamples = 1\n')
     typist(*BUILD)
-    (run,) = typist.json("list", "runs", "--tag", "a")["result"]["runs"]
-    assert run["tags"] == ["a", "b"]
+    (run,) = typist.json("list", "runs")["result"]["runs"]
+    assert run["conversations"] == 4
 
 
 STEERS = [

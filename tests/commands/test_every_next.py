@@ -42,7 +42,7 @@ LINES = {
     "demo": ["demo --tasks 20"],
 }  # fmt: skip
 """What is typed, by command; `make test` takes the first of each."""
-SILENT = ("plan", "query", "export", "patterns", "tag", "doctor")
+SILENT = ("plan", "query", "export", "patterns", "doctor")
 """Commands after which nothing is to be typed."""
 ELSEWHERE = {
     "pull": "a Hub", "models": "a model that was fetched", "credit": "a critic",

@@ -72,7 +72,6 @@ def test_help_speaks_of_words_and_not_of_pythons_types(
 
 
 def test_what_is_said_several_times_is_shown_so(typist: Typist) -> None:
-    assert re.search(r"--tag +TEXT\.\.\. ", typist("list", "--help").out)
     assert re.search(r"RUN +Run directories", typist("report", "--help").out)
     assert re.search(r"--samples +N \[1<=x<=100000\] ", typist("build", "--help").out)
 
@@ -83,7 +82,7 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
     assert all(load_command(word).run.__module__.endswith(f".{files[word]}") for word in files)
     code = (
         "import contextlib, gc, pathlib, sys\nfrom convbench.__main__ import main\n"
-        "for words in ([], ['-h'], ['no-such-word'], ['tag', '-h'], ['tag', '-h'], ['-h']):\n"
+        "for words in ([], ['-h'], ['no-such-word'], ['show', '-h'], ['show', '-h'], ['-h']):\n"
         "    sys.argv = ['convbench', *words]\n"
         "    with contextlib.suppress(SystemExit):\n"
         "        main()\n"
@@ -91,7 +90,7 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         "    assert gc.isenabled() and gc.get_freeze_count() > 0\n"
         f"    print('files', *(one for one in {sorted(set(files.values()))} "
         "if f'convbench.commands.{one}' in sys.modules))\n"
-        "    if words[:1] == ['tag']:\n"
+        "    if words[:1] == ['show']:\n"
         "        pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
         "import convbench.rollout.build, convbench.judges.command\n"
         "unused = 'answers.wording', 'judges.compare', 'judges.human'\n"
@@ -101,7 +100,7 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)},
     )  # fmt: skip
-    every, own = sorted(set(files.values())), [files["tag"]]
+    every, own = sorted(set(files.values())), [files["show"]]
     loaded = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("files")]
     assert loaded == [[], [], [], own, every, every]
 

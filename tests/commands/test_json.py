@@ -28,7 +28,7 @@ def test_every_command_has_a_schema_and_a_place_in_the_reference() -> None:
 
 
 def test_from_question_to_report(typist: Typist) -> None:
-    made = typist.json(*BUILD, "--tag", "table1", "--note", "the  first\nrun")["result"]
+    made = typist.json(*BUILD)["result"]
     assert made["conversations"] == 4
     assert made["failed"] == 0
     assert Path(made["run"], "run.json").exists()
@@ -38,10 +38,10 @@ def test_from_question_to_report(typist: Typist) -> None:
     tables = [table for part in report["parts"] for table in part["tables"]]
     assert tables
     assert all(len(row) == len(table["columns"]) for table in tables for row in table["rows"])
-    rows = typist.json("query", "select run, tags, note from runs")["result"]["rows"]
-    assert [(row["tags"], row["note"]) for row in rows] == [(["table1"], "the first run")]
+    rows = typist.json("query", "select run, task from runs")["result"]["rows"]
+    assert [row["task"] for row in rows] == ["demo"]
     (run,) = typist.json("list", "runs")["result"]["runs"]
-    assert (run["conversations"], run["judges"], run["tags"]) == (4, ["rules"], ["table1"])
+    assert (run["conversations"], run["judges"]) == (4, ["rules"])
     assert run["latest"]
 
 

@@ -1,4 +1,4 @@
-"""`list`, `show`, `tag`, `init`: what there is, and specs of one's own."""
+"""`list`, `show`, `init`: what there is, and specs of one's own."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ BUILD = ("build", "demo", "--model", "scripted:policy", "--tasks", "3", "--sampl
 def test_runs_are_listed_with_what_they_hold(
     typist: Typist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    typist(*BUILD, "--run", "runs/one", "--tag", "a", "--tag", "b")
+    typist(*BUILD, "--run", "runs/one")
     typist(*BUILD, "--run", "runs/two")
     typist("judge", "--run", "runs/one", "--judge", "rules")
     said = typist("list", "runs")
     head, *rows = [line for line in said.out.splitlines() if line.startswith(("run ", "runs/"))]
     assert [row.split()[0] for row in rows] == ["runs/two", "runs/one"]
     assert "(latest)" in rows[0]
-    assert rows[1].split()[-1] == "b"
     assert "rules" in rows[1]
     assert rows[1][head.index(" complete") :].split()[0] == "3"
-    assert "runs/two" not in typist("list", "runs", "--tag", "a").out
 
 
 def test_a_damaged_run_does_not_hide_the_others(typist: Typist) -> None:
@@ -38,17 +36,6 @@ def test_a_damaged_run_does_not_hide_the_others(typist: Typist) -> None:
     assert "runs/one" in said.out
     assert "note: " in said.err
     assert "runs/two/run.json" in said.err
-
-
-def test_tags_come_and_go(typist: Typist) -> None:
-    typist(*BUILD, "--run", "runs/one", "--tag", "draft")
-    found = typist.json("tag", "--tag", "x", "--untag", "draft", "--note", "kept")["result"]
-    assert (found["tags"], found["note"]) == (["x"], "kept")
-    before = Path("runs/one/run.json").read_bytes()
-    assert typist("tag", "--untag", "y").err.startswith("error: --untag y: found tags x;")
-    assert typist("tag", "--tag", "no spaces").code == 2
-    assert typist.json("tag", "--note", "")["result"]["note"] is None
-    assert Path("runs/one/run.json").read_bytes() == before
 
 
 SHOWN = [

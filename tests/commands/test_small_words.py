@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -20,16 +19,9 @@ from tests.helpers.typed import Typist
 def run(typist: Typist) -> Path:
     path = Path("runs/a")
     build = ("build", "demo", "--model", "scripted:policy", "--tasks", "8", "--run", str(path))
-    assert typist(*build, "--tag", "first").code == 0
+    assert typist(*build).code == 0
     assert typist("judge", "--judge", "rules", "--run", str(path)).code == 0
     return path
-
-
-def test_an_unknown_tag_is_told_from_no_runs(typist: Typist, run: Path) -> None:
-    said = typist("list", "runs", "--tag", "nosuch").out
-    assert "none with this tag, 1 without it" in said
-    assert "next: convbench list runs" in said
-    assert "none with" not in typist("list", "runs", "--tag", "first").out
 
 
 def test_what_nothing_is_called_is_no_task(typist: Typist, run: Path) -> None:
@@ -147,11 +139,3 @@ def test_a_reader_that_has_gone_is_no_mistake() -> None:
     )  # fmt: skip
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_an_imported_run_answers_with_its_tags_and_note(typist: Typist) -> None:
-    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
-    Path("log.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
-    words = ("import", "log.jsonl", "--run", "in", "--tag", "mine", "--note", "from the field")
-    answer = typist.json(*words)["result"]
-    assert (answer["tags"], answer["note"]) == (["mine"], "from the field")

@@ -109,14 +109,9 @@ def test_nothing_is_appended_or_written_through_a_link(run: Run, victim: Path) -
         Appender(run.path / "calls.jsonl").write(b"{}")
     code, said = typed("judge", "--judge", "rules", "--quiet", "--run", run.path)
     assert (code, "verdicts.jsonl" in said) == (1, True)
-    label = victim.with_name("label.json")
-    label.write_text("{}")
-    (run.path / "label.json").symlink_to(label)
-    write_label(run, ["good"])
     (run.path / f".new.json.{os.getpid()}.tmp").symlink_to(victim)
     write_atomic(run.path / "new.json", b"{}")
     assert victim.read_bytes() == VICTIM
-    assert label.read_text() == "{}"
 
 
 def test_a_recipe_replaces_a_link(run: Run, victim: Path) -> None:

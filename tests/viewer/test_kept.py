@@ -93,7 +93,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def test_stored_rows_are_those_that_a_new_start_makes(
     tmp_path: Path, run: Run, read: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As they were, then grown: by rows and verdicts; tags, and rows of all kinds with a child run.
+    """As they were, then grown: by rows and verdicts, and rows of all kinds with a child run.
     Two viewers have them at a time, and only what is new is read again."""
     other = world(tmp_path / "world")
     both = [run, other, *other.child_runs()]
@@ -108,7 +108,6 @@ def test_stored_rows_are_those_that_a_new_start_makes(
     assert {(path.suffix, path.stat().st_mode & 0o777) for path in stored} == {(".parquet", 0o600)}
     judged(run, 0, "rules", 3.0)
     said(run, 3, RIGHT)
-    write_label(run, ["late"])
     index = build_index(both)
     assert len(read) == 8
     monkeypatch.setenv(CACHE, str(tmp_path / "other"))
@@ -118,9 +117,6 @@ def test_stored_rows_are_those_that_a_new_start_makes(
     for row in list_page(index, MultiDict())["rows"]:
         name = row["conversation_id"]
         assert index.read_conversation(name) == fresh.read_conversation(name)
-    assert index.query_row("SELECT any_value(tags) AS t FROM runs WHERE tags != []")["t"] == [
-        "late"
-    ]
     assert list_page(index, MultiDict(q="magnet nothing-has-this"))["total"] == 0
     assert files(tmp_path) == stored
     index.close()

@@ -163,8 +163,7 @@ function fill(line, row, found) {
   cell("cost", dollars(found.usd));
   cell(
     "about",
-    [row.kind, found.evals > 0 && words(found.evals, "evaluation"), found.note].filter(Boolean).join(" · "),
-    found.tags.map((tag) => h("span", { class: "chip tag" }, tag)),
+    [row.kind, found.evals > 0 && words(found.evals, "evaluation")].filter(Boolean).join(" · "),
   );
   return null;
 }
