@@ -20,7 +20,6 @@ from convbench.schema import ModelConfig
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from convbench.store.jsonl import Appender, write_atomic
-from convbench.store.notes import write_label
 from convbench.util.regular import open_lock, open_to_append, open_to_read
 from tests.helpers import stages
 from tests.helpers.runs import write_run

@@ -15,7 +15,6 @@ from multidict import MultiDict
 from convbench.errors import QueryError, RunError
 from convbench.store import Run
 from convbench.store.limits import MemoryLimit
-from convbench.store.notes import write_label
 from convbench.store.parts import Compressor
 from convbench.store.sidecars import SETTLE_SECONDS
 from convbench.util.cache import CACHE
