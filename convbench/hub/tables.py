@@ -7,6 +7,7 @@ cheaper than seeking to each where the index says it is.
 from __future__ import annotations
 
 import json
+import shutil
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -125,9 +126,11 @@ class _RangeWriter:
         self._size = 0
 
     def range_runs(self, home: Run) -> list[Run]:
-        """Return the ranges as runs, with duplicate questions removed."""
+        """Return the ranges as runs with the judges of `home`, duplicate questions removed."""
         self._flush()
         for folder in self._folders:
+            if (home.path / "judges").is_dir():
+                shutil.copytree(home.path / "judges", folder / "judges")
             path = folder / "examples.jsonl"
             if path.exists():
                 path.write_bytes(b"".join(dict.fromkeys(line for _, line in numbered_lines(path))))

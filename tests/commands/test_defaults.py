@@ -42,7 +42,7 @@ def test_lists_and_tables_for_all(typist: Typist) -> None:
     Path("convbench.toml").write_text('[all]\ntemperatures = "0.5"\nsamples = 1\n')
     typist(*BUILD)
     (run,) = typist.json("list", "runs")["result"]["runs"]
-    assert run["conversations"] == 4
+    assert run["conversations"] == 2
 
 
 STEERS = [
