@@ -69,7 +69,7 @@ def write_data(folder: Path, data: StoredData[Any]) -> None:
         ]
     else:
         kinds = [pa.string(), pa.int32(), pa.int32(), ids, pa.list_(pa.int8())]
-        kinds += [pa.list_(pa.float64()), pa.float64(), pa.bool_()]
+        kinds += [pa.float64(), pa.bool_()]
         values = [_row_values(row) for row in data.rows.rows]
     schema = pa.schema([(str(number), kind) for number, kind in enumerate(kinds)])
     try:

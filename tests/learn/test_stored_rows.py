@@ -28,16 +28,14 @@ def several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows() -> TrainingRows:
-    """Of any length, with numbers that no shorter one stands for, some without tokens known."""
+    """Of any length, with numbers that no shorter one stands for."""
     draw = random.Random(1)
     found = []
     for number in range(10):
         size = draw.randrange(1, 9)
-        probs = tuple(-draw.random() * 1e-7 for _ in range(size * (number % 2)))
         tokens = TokenRow(
             tuple(draw.randrange(200_000) for _ in range(size)),
             tuple(draw.randrange(2) for _ in range(size)),
-            probs,
         )
         found.append(
             TrainingRow(f"c{number}", number, 10, tokens, draw.gauss(0, 1) / 3, number == 7)
