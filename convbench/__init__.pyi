@@ -192,7 +192,15 @@ def import_logs(
     file: str | os.PathLike[str],
     *,
     run: str | os.PathLike[str] | None = None,
+    format: str | None = None,
     map: str | Iterable[str] | Mapping[str, Any] = (),
+    policy: str | None = None,
+    rewards: str | None = None,
+    key: str | None = None,
+    split_by: Literal["time", "group"] | None = None,
+    fail_on: str | None = None,
+    redact_pii: bool = False,
+    dry_run: bool = False,
 ) -> Run: ...
 @overload
 def judge(

@@ -244,8 +244,9 @@ def import_logs(file: str | os.PathLike[str], **keywords: Any) -> Run:
     Raises ConvbenchError subclasses for a file that cannot be read as such.
     """
     options = options_of(ImportOptions, {"file": os.fspath(file), **keywords})
-    done = import_run(options.file, options.run, options.field_names)
+    done = import_run(options.file, options.run, options.plan)
     _warn_notes(done.notes)
+    assert done.run is not None
     return open_run(done.run.path)
 
 

@@ -22,7 +22,7 @@ class ExportOptions:
         "convbench export --to trl --recipe dpo",
     )
 
-    to: Annotated[Literal["trl", "openai", "sharegpt", "ms-swift"], Opt("The format.")]
+    to: Annotated[Literal["trl", "openai", "sharegpt", "ms-swift", "atif"], Opt("The format.")]
     run: RunDir = None
     recipe: Annotated[
         str | None,

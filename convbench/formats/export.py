@@ -1,17 +1,26 @@
-"""Write a run's conversations, or pairs of replies, in other trainers' formats: a file a split."""
+"""Write conversations and pairs of replies in other trainers' formats: a file a split.
+
+    {"messages": [{"role": "user", …}, {"role": "assistant", …}], "weight": 0.7}       trl
+    {"messages": […, {"role": "tool_call", "content": "{…}", "loss_scale": 0.7}]}      ms-swift
+    {"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}]}    sharegpt
+
+Every line of a file has the same keys, and the line whose messages differ most in theirs comes
+first: readers of columns (`datasets.load_dataset`) take the types of all rows from the first.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import orjson
 
 from convbench.errors import RunError
+from convbench.formats.atif import as_trajectory
 from convbench.schema import Conversation, Message, text_of
 from convbench.schema.task import SPLITS, Split
 from convbench.store import Run
@@ -20,148 +29,105 @@ from convbench.store.notes import newest_advantages
 from convbench.store.scratch import make_workspace
 from convbench.views import messages_before, policy_turns
 
-Target = Literal["trl", "openai", "sharegpt", "ms-swift"]
-
+Target = Literal["trl", "openai", "sharegpt", "ms-swift", "atif"]
 CALLS = "tool_calls"
 THOUGHT = "reasoning_content"
 """Further keys of an assistant's message, as chat templates read them."""
-OWN = ("assistant", "tool_call")
-"""ms-swift's roles of messages that the policy wrote."""
 Chat = list[dict[str, Any]]
-"""Messages {role, content, reasoning_content?} as the policy saw them, with its reasoning."""
+"""Messages {role, content, reasoning_content?, tool_calls?} as the policy saw them."""
 Line = dict[str, Any]
 """One object of a JSON lines file."""
 
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """One trainer's format, as functions and properties."""
+    """What a trainer's format holds."""
 
     chat: Callable[[Chat], Line]
     """Returns the line of a conversation."""
     weighted: Callable[[Chat, float], Line] | None = None
-    """Returns the line of a conversation with a weight above 0; None if it cannot hold weights."""
+    """Returns the line of a conversation with a weight above 0; None if it cannot hold one."""
     pair: Callable[[Chat, Chat, Chat], Line] | None = None
-    """Returns the line of a prompt, the better reply and the worse one; None if it cannot hold
-    pairs."""
-    pair_tools: Callable[[Line, Any], None] = lambda line, tools: line.update(tools=tools)
-    """Adds the tools to the line of a pair."""
-    needs: tuple[str, ...] = ()
-    """Notes on settings its trainer needs to learn only the policy's turns."""
+    """Returns the line of a prompt, the better reply and the worse one; None if it holds none."""
     metadata: bool = False
-    """Whether its rows may have a column `metadata`: that of imported logs, as JSON text."""
+    """Whether a line may have a column `metadata`, as JSON text."""
     drops_reasoning: bool = False
-    """Whether it cannot hold reasoning."""
-    tools: Callable[[list[dict[str, Any]]], Any] = list
-    """Returns the value of a line's `tools`."""
+    needs: tuple[str, ...] = ()
+    """Notes on settings that its trainer needs to learn only the policy's turns."""
     weighing: str = ""
-    """Note on settings its trainer needs to use the weights."""
+    """Note on settings that its trainer needs to use the weights."""
     negative: str = ""
     """Note on what its trainer would do with a weight below 0."""
 
 
-def _messages_line(chat: Chat) -> Line:
-    return {"messages": _object_calls(chat)}
-
-
-def _bare_line(chat: Chat) -> Line:
-    return {"messages": [{k: v for k, v in m.items() if k != THOUGHT} for m in chat]}
-
-
 def tag_reasoning(message: Mapping[str, Any]) -> str:
-    """Return a message's `content` with its `reasoning_content` in <think> tags before it; the
-    content alone if there is none."""
+    """Return a message's `content` with its `reasoning_content` in <think> tags before it."""
     thought, text = str(message.get(THOUGHT) or "").strip("\n"), str(message["content"])
     return f"<think>\n{thought}\n</think>\n\n{text}" if thought else text
 
 
-def _tagged_chat(chat: Chat) -> Chat:
-    """Return messages as ms-swift reads them: reasoning in tags, each call as a message of role
-    `tool_call`, each result as one of role `tool_response`."""
+def _tagged(chat: Chat, weight: float | None = None) -> Chat:
+    """Return messages as ms-swift reads them: reasoning in tags, a call as a message of role
+    `tool_call`, a result as one of role `tool_response`; with a weight on the policy's own."""
+    own = {} if weight is None else {"loss_scale": weight}
     out: Chat = []
     for m in chat:
         if m["role"] == "tool":
             out.append({"role": "tool_response", "content": m["content"]})
             continue
+        mark = own if m["role"] == "assistant" else {}
         if tag_reasoning(m) or not m.get(CALLS):
-            out.append({"role": m["role"], "content": tag_reasoning(m)})
-        out += [{"role": "tool_call", "content": _call_text(call)} for call in m.get(CALLS, ())]
+            out.append({"role": m["role"], "content": tag_reasoning(m)} | mark)
+        for call in m.get(CALLS, ()):
+            text = json.dumps(_with_object(call)["function"], ensure_ascii=False)
+            out.append({"role": "tool_call", "content": text} | mark)
     return out
 
 
-def _call_text(call: Mapping[str, Any]) -> str:
+def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call with its arguments as an object, as chat templates expect them."""
     function = call["function"]
     try:
         arguments = json.loads(function["arguments"])
     except ValueError:
         arguments = function["arguments"]
-    return json.dumps({"name": function["name"], "arguments": arguments}, ensure_ascii=False)
+    return {**call, "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _object_calls(chat: Chat) -> Chat:
-    """Return messages with the arguments of calls as objects, as chat templates expect them."""
+def _objects(chat: Chat) -> Chat:
     return [
-        {**m, CALLS: [_object_call(call) for call in m[CALLS]]} if m.get(CALLS) else m for m in chat
+        {**m, CALLS: [_with_object(call) for call in m[CALLS]]} if m.get(CALLS) else m for m in chat
     ]
 
 
-def _object_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = json.loads(_call_text(call))
-    return {**call, "function": function}
+def _without_thought(chat: Chat) -> Chat:
+    return [{k: v for k, v in m.items() if k != THOUGHT} for m in chat]
 
 
-def _trl_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> Line:
-    return {
-        "prompt": _object_calls(prompt),
-        "chosen": _object_calls(chosen),
-        "rejected": _object_calls(rejected),
-    }
-
-
-def _openai_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> Line:
-    return {
-        "input": {"messages": prompt},
-        "preferred_output": chosen,
-        "non_preferred_output": rejected,
-    }
+def _sharegpt(chat: Chat) -> Line:
+    names = {"system": "system", "user": "human", "assistant": "gpt"}
+    names |= {"tool_call": "function_call", "tool_response": "observation"}
+    items = [{"from": names[m["role"]], "value": m["content"]} for m in _tagged(chat)]
+    return {"conversations": items}
 
 
 def _swift_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> Line:
-    """Return the line of a pair: two complete conversations if a reply calls tools, else the worse
-    reply as text."""
-    line: Line = {"messages": _tagged_chat([*prompt, *chosen])}
+    line: Line = {"messages": _tagged([*prompt, *chosen])}
     if chosen[0].get(CALLS) or rejected[0].get(CALLS):
-        return {**line, "rejected_messages": _tagged_chat([*prompt, *rejected])}
-    return {**line, "rejected_response": rejected[0]["content"]}
-
-
-def _swift_pair_tools(line: Line, tools: Any) -> None:
-    line["tools"] = tools
-    if "rejected_messages" in line:
-        line["rejected_tools"] = tools
-
-
-def _sharegpt_line(chat: Chat) -> Line:
-    names = {"system": "system", "user": "human", "assistant": "gpt"}
-    names |= {"tool_call": "function_call", "tool_response": "observation"}
-    return {
-        "conversations": [
-            {"from": names[m["role"]], "value": m["content"]} for m in _tagged_chat(chat)
-        ]
-    }
-
-
-def _scaled_line(chat: Chat, weight: float) -> Line:
-    messages = _tagged_chat(chat)
-    return {"messages": [{**m, "loss_scale": weight} if m["role"] in OWN else m for m in messages]}
+        return line | {"rejected_messages": _tagged([*prompt, *rejected])}
+    return line | {"rejected_response": rejected[0]["content"]}
 
 
 FORMATS: Mapping[Target, ExportFormat] = {
-    # TRL's SFTTrainer and DPOTrainer, conversational datasets.
+    # TRL's SFTTrainer and DPOTrainer, conversational datasets; it reads tools as JSON text too.
     "trl": ExportFormat(
-        _messages_line,
-        weighted=lambda chat, weight: {"messages": _object_calls(chat), "weight": weight},
-        pair=_trl_pair,
+        lambda chat: {"messages": _objects(chat)},
+        weighted=lambda chat, weight: {"messages": _objects(chat), "weight": weight},
+        pair=lambda prompt, chosen, rejected: {
+            "prompt": _objects(prompt),
+            "chosen": _objects(chosen),
+            "rejected": _objects(rejected),
+        },
         metadata=True,
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
         weighing="SFTTrainer does not read `weight`: every row counts 1 there. "
@@ -170,24 +136,37 @@ FORMATS: Mapping[Target, ExportFormat] = {
     ),
     # OpenAI's fine-tuning API, supervised and DPO.
     "openai": ExportFormat(
-        _bare_line,
-        pair=_openai_pair,
-        pair_tools=lambda line, tools: line["input"].update(tools=tools),
+        lambda chat: {"messages": _without_thought(chat)},
+        pair=lambda prompt, chosen, rejected: {
+            "input": {"messages": prompt},
+            "preferred_output": chosen,
+            "non_preferred_output": rejected,
+        },
         drops_reasoning=True,
     ),
-    "sharegpt": ExportFormat(_sharegpt_line, metadata=True, tools=json.dumps),
+    "sharegpt": ExportFormat(_sharegpt, metadata=True),
     # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
     "ms-swift": ExportFormat(
-        lambda chat: {"messages": _tagged_chat(chat)},
-        tools=json.dumps,
-        weighted=_scaled_line,
+        lambda chat: {"messages": _tagged(chat)},
+        weighted=lambda chat, weight: {"messages": _tagged(chat, weight)},
         pair=_swift_pair,
-        pair_tools=_swift_pair_tools,
         weighing="ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
         "without it every row counts 1. The end of a turn counts 1 in either case",
         negative="its templates mask all of them but the end of the turn",
     ),
+    # Harbor's trajectories, one a line; the line is made from the conversation itself.
+    "atif": ExportFormat(lambda chat: {}),
 }
+
+
+def _add_tools(line: Line, target: Target, tools: Sequence[Mapping[str, Any]]) -> Line:
+    """Return a line with its tools: as JSON text, but for OpenAI, whose API takes a list."""
+    if target != "openai":
+        more = {"rejected_tools": json.dumps(tools)} if "rejected_messages" in line else {}
+        return line | {"tools": json.dumps(tools)} | more
+    if "input" in line:
+        return line | {"input": {**line["input"], "tools": tools}}
+    return line | {"tools": tools}
 
 
 @dataclass(frozen=True)
@@ -203,10 +182,8 @@ class ExportPlan:
 
     def repeat_count(self, name: str) -> int:
         """Return how often a conversation of the split is written: its number in `repeats`, or
-        without `repeats` 1 for a weight above 0; else 0.
-
-        No format can express that a reply is to be unlearnt, so a weight of 0 or less gives 0.
-        """
+        without `repeats` 1 for a weight above 0; else 0: no file can say that a reply is to be
+        unlearnt."""
         if self.repeats is not None:
             return self.repeats.get(name, 0)
         return int(self.weights.get(name, 0.0) > 0.0)
@@ -228,12 +205,6 @@ class ExportResult:
     """Number of those left out whose weight is below 0."""
     flagged: int = 0
     """Number of flagged conversations, which are left out."""
-    without_metadata: int = 0
-    """Number of conversations written without their metadata, which the format cannot hold."""
-    without_credit: int = 0
-    """Number of conversations written without their turns' credit, which the format cannot hold."""
-    without_reasoning: int = 0
-    """Number of conversations written without their reasoning, which the format cannot hold."""
     notes: list[str] = field(default_factory=list)
     """Notes on what else was left out, and on settings that the trainer needs."""
 
@@ -249,159 +220,96 @@ def export_conversations(
 ) -> ExportResult:
     """Write `SPLIT.jsonl` into a folder and return the counts.
 
-    Failed conversations, and those whose ids are in `without`, are left out.
-
-    Keys of a line: trl {messages, weight?, advantages?, metadata?}; openai {messages}; sharegpt
-    {conversations, advantages?, metadata?}; ms-swift {messages}, weights as `loss_scale`; all with
-    `tools` if any were offered. With `named` (the user chose the folder) existing files keep links,
-    mode and owner. Raise RunError if the format cannot hold weights, or nothing is left.
+    Failed conversations, and those whose ids are in `without`, are left out. With `named` (the user
+    chose the folder) existing files keep links, mode and owner. Raise RunError if the format cannot
+    hold weights, or nothing is left.
     """
-    if plan and plan.repeats is None and FORMATS[target].weighted is None:
+    shape = FORMATS[target]
+    if plan and plan.repeats is None and shape.weighted is None:
         places = " or ".join(name for name, known in FORMATS.items() if known.weighted)
         raise RunError(
             f"--to {target} cannot hold weights; give --scale S to repeat whole conversations "
             f"by randomized rounding, or use --to {places}"
         )
-    done = ExportResult()
-    done.files, done.rows = _write_lines(
-        folder, _export_lines(run, target, plan, without, done), named=named
-    )
-    if done.without_credit:
-        done.notes.append(
-            f"{target} cannot hold the turns' advantages of {done.without_credit} conversations"
-        )
+    done, lost = ExportResult(), dict.fromkeys(("turns' advantages", "metadata", "reasoning"), 0)
+    lines = _lines(run, target, plan, without, done, lost)
+    done.files, done.rows = _write_lines(folder, lines, named=named)
     if not done.rows:
         raise RunError(
             f"{run.path}: found no conversation to export ({done.failed} failed, {done.flagged} "
             f"flagged, {done.left_out} left out)"
         )
-    if done.without_metadata:
-        done.notes.append(
-            f"{target} cannot hold the metadata of {done.without_metadata} conversations"
-        )
-    if done.without_reasoning:
-        done.notes.append(
-            f"{target} cannot hold the reasoning of {done.without_reasoning} conversations"
-        )
+    for what, count in lost.items():
+        if count:
+            done.notes.append(f"{target} cannot hold the {what} of {count} conversations")
     return done
 
 
-def export_pairs(
+def _lines(
+    run: Run,
     target: Target,
-    folder: Path,
-    pairs: Iterable[tuple[Iterable[Message], Message, Message]],
-    tools: Sequence[Mapping[str, Any]] = (),
-    *,
-    named: bool = False,
-) -> ExportResult:
-    """Write `train.jsonl` of pairs (prompt, better reply, worse reply) and return its path and
-    number of rows.
-
-    Keys of a line: trl {prompt, chosen, rejected, tools?}; openai {input, preferred_output,
-    non_preferred_output}; ms-swift {messages, rejected_response}, or `rejected_messages` if a reply
-    calls tools. `tools` are those that were offered. Raise RunError if the format cannot hold
-    pairs. Without pairs no file is written.
-    """
-    write = FORMATS[target].pair
-    if write is None:
-        places = ", ".join(name for name, known in FORMATS.items() if known.pair)
-        raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
-    train: Split = "train"  # pairs come from this split alone
-    shape, offered = FORMATS[target], [dict(tool) for tool in tools]
-
-    def pair_line(prompt: Iterable[Message], good: Message, bad: Message) -> Line:
-        row = write(_chat_messages(prompt), _chat_messages([good]), _chat_messages([bad]))
-        if offered:
-            shape.pair_tools(row, shape.tools(offered))
-        return row
-
-    return ExportResult(
-        *_write_lines(folder, ((train, pair_line(*pair), 1) for pair in pairs), named=named)
-    )
-
-
-def _write_lines(
-    folder: Path, lines: Iterable[tuple[Split, Line, int]], *, named: bool
-) -> tuple[dict[Split, Path], dict[str, int]]:
-    """Write (split, line, copies); return paths and row counts by split. Files are moved into place
-    only when all are written. Raises RunError."""
-    rows: dict[str, int] = {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with make_workspace(folder, ".export-") as space, ExitStack() as open_files:
-            files: dict[str, BinaryIO] = {}
-            for split, line, times in lines:
-                if split not in files:
-                    file = (space / f"{split}.jsonl").open("wb")
-                    files[split] = open_files.enter_context(file)
-                data = orjson.dumps(line) + b"\n"
-                for _ in range(times):
-                    files[split].write(data)
-                rows[split] = rows.get(split, 0) + times
-            open_files.close()
-            paths = {name: folder / f"{name}.jsonl" for name in SPLITS if name in files}
-            for name, path in paths.items():
-                temporary = space / f"{name}.jsonl"
-                move_to_user_file(temporary, path) if named else temporary.replace(path)
-    except OSError as error:
-        raise disk_error(folder, error) from None
-    return paths, rows
-
-
-def _export_lines(
-    run: Run, target: Target, plan: ExportPlan | None, without: Collection[str], done: ExportResult
+    plan: ExportPlan | None,
+    without: Collection[str],
+    done: ExportResult,
+    lost: dict[str, int],
 ) -> Iterator[tuple[Split, Line, int]]:
-    """Yield (split, line, copies) of a run's conversations; count in `done` what is left out."""
-    credit = newest_advantages(run)
-    for conversation in run.conversations():
-        name, split = conversation.conversation_id, run.examples[conversation.example_id].split
+    """Yield (split, line, copies) of a run's conversations; count what is left out or lost."""
+    shape, credit = FORMATS[target], newest_advantages(run)
+    any_metadata = shape.metadata and any(talk.metadata for talk in run.conversations())
+    any_tools = any(_tools(run, talk) for talk in run.conversations())
+    for talk in run.conversations():
+        name, split = talk.conversation_id, run.examples[talk.example_id].split
         weighed = plan if plan is not None and split == plan.split else None
         times = 1 if weighed is None else weighed.repeat_count(name)
-        if conversation.failure is not None:
+        if talk.failure is not None:
             done.failed += 1
-        elif name in without:
+            continue
+        if name in without:
             done.flagged += 1
-        elif times == 0:
+            continue
+        if times == 0:
             done.left_out += 1
             done.negative += weighed is not None and weighed.weights.get(name, 0.0) < 0
-        else:
-            done.without_reasoning += FORMATS[target].drops_reasoning and _has_reasoning(
-                conversation
-            )
-            done.without_metadata += bool(conversation.metadata) and not FORMATS[target].metadata
-            line = _export_line(run, conversation, target, weighed)
-            if name in credit and FORMATS[target].metadata:
-                turns = policy_turns(run.manifest.protocol, conversation)
-                line["advantages"] = [credit[name].get(turn) for turn in turns]
-            else:
-                done.without_credit += name in credit
-            yield split, line, times
+            continue
+        thought = any(turn.reasoning and turn.reasoning.text for turn in talk.turns)
+        lost["reasoning"] += bool(shape.drops_reasoning and thought)
+        lost["metadata"] += bool(talk.metadata) and not (shape.metadata or target == "atif")
+        lost["turns' advantages"] += name in credit and not shape.metadata
+        if target == "atif":
+            yield split, as_trajectory(run, talk), times
+            continue
+        line = _line(run, talk, shape, weighed)
+        if any_tools:
+            line = _add_tools(line, target, _tools(run, talk))
+        if any_metadata:
+            line["metadata"] = orjson.dumps(talk.metadata).decode() if talk.metadata else ""
+        if shape.metadata and name in credit:
+            turns = policy_turns(run.manifest.protocol, talk)
+            line["advantages"] = [credit[name].get(turn) for turn in turns]
+        yield split, line, times
 
 
-def _has_reasoning(conversation: Conversation) -> bool:
-    return any(turn.reasoning and turn.reasoning.text for turn in conversation.turns)
+def _tools(run: Run, talk: Conversation) -> list[dict[str, Any]]:
+    """Return the tools that the policy was offered: a logged conversation's own, or the run's."""
+    protocol = run.manifest.protocol
+    return list(talk.tools) or protocol.speakers[protocol.policy].tool_schemas
 
 
-def _export_line(
-    run: Run, conversation: Conversation, target: Target, plan: ExportPlan | None
-) -> Line:
-    protocol, shape = run.manifest.protocol, FORMATS[target]
-    chat = _chat_messages(messages_before(protocol, conversation, protocol.policy, replay="always"))
-    while chat and chat[-1]["role"] != "assistant":  # messages without a reply teach nothing
+def _line(run: Run, talk: Conversation, shape: ExportFormat, plan: ExportPlan | None) -> Line:
+    protocol = run.manifest.protocol
+    chat = as_chat(messages_before(protocol, talk, protocol.policy, replay="always"))
+    while chat and chat[-1]["role"] not in (
+        "assistant",
+        "tool",
+    ):  # messages without a reply teach nothing
         chat.pop()
     if plan is None or plan.repeats is not None or shape.weighted is None:
-        line = shape.chat(chat)
-    else:
-        line = shape.weighted(chat, plan.weights[conversation.conversation_id])
-    tools = protocol.speakers[protocol.policy].tool_schemas
-    if tools:
-        line["tools"] = shape.tools(tools)
-    if shape.metadata and conversation.metadata:
-        line["metadata"] = orjson.dumps(conversation.metadata).decode()
-    return line
+        return shape.chat(chat)
+    return shape.weighted(chat, plan.weights[talk.conversation_id])
 
 
-def _chat_messages(view: Iterable[Message]) -> Chat:
+def as_chat(view: Iterable[Message]) -> Chat:
+    """Return messages as the chat API writes them, reasoning beside the content."""
     chat: Chat = []
     for message in view:
         line: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
@@ -413,3 +321,63 @@ def _chat_messages(view: Iterable[Message]) -> Chat:
             line |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
         chat.append(line)
     return chat
+
+
+def export_pairs(
+    target: Target,
+    folder: Path,
+    pairs: Iterable[tuple[Iterable[Message], Message, Message]],
+    tools: Sequence[Mapping[str, Any]] = (),
+    *,
+    named: bool = False,
+) -> ExportResult:
+    """Write `train.jsonl` of pairs (prompt, better reply, worse reply) and return its path and
+    number of rows. `tools` are those that were offered.
+
+    Raise RunError if the format cannot hold pairs. Without pairs no file is written.
+    """
+    write = FORMATS[target].pair
+    if write is None:
+        places = ", ".join(name for name, known in FORMATS.items() if known.pair)
+        raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
+    train: Split = "train"  # pairs come from this split alone
+
+    def lines() -> Iterator[tuple[Split, Line, int]]:
+        for prompt, good, bad in pairs:
+            line = write(as_chat(prompt), as_chat([good]), as_chat([bad]))
+            yield train, _add_tools(line, target, tools) if tools else line, 1
+
+    return ExportResult(*_write_lines(folder, lines(), named=named))
+
+
+def _write_lines(
+    folder: Path, lines: Iterable[tuple[Split, Line, int]], *, named: bool
+) -> tuple[dict[Split, Path], dict[str, int]]:
+    """Write (split, line, copies), the line of most kinds of messages first; return paths and row
+    counts by split. Files are moved into place only when all are written. Raises RunError."""
+    rows: dict[str, int] = {}
+    first: dict[str, tuple[int, bytes]] = {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with make_workspace(folder, ".export-") as space:
+            for split, line, copies in lines:
+                data = orjson.dumps(line) + b"\n"
+                said = line.get("messages") or line.get("prompt") or ()
+                kinds = len({tuple(message) for message in said})
+                held = first.get(split, (0, b""))
+                rows[split] = rows.get(split, 0) + copies
+                with (space / f"{split}.jsonl").open("ab") as file:
+                    if kinds > held[0] or not held[1]:
+                        first[split], copies = (kinds, data), copies - 1
+                        file.write(held[1])
+                    file.write(data * copies)
+            paths: dict[Split, Path] = {s: folder / f"{s}.jsonl" for s in SPLITS if s in rows}
+            for split, path in paths.items():
+                whole = space / f"{split}-whole.jsonl"
+                with whole.open("wb") as file, (space / f"{split}.jsonl").open("rb") as rest:
+                    file.write(first[split][1])
+                    shutil.copyfileobj(rest, file)
+                move_to_user_file(whole, path) if named else whole.replace(path)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    return paths, rows

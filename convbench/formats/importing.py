@@ -1,491 +1,463 @@
-"""Import a file of logged conversations and rewards as a run."""
+"""Import logs of conversations as a run.
+
+    files = open_source("logs/")                   every file, its rows one after another
+    reader = the first of `readers` that recognises a row
+    reader.read(row)      -> LogConversation       as the source had it
+    fold(log)             -> turns                 paired, joined, counted
+    Conversation, Example, Verdict(judge="imported") are appended; the manifest comes last
+
+What is irregular is kept as far as it can be. What cannot be is left out and counted by its reason,
+with one example; a file is refused only if nothing in it can be read.
+"""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from itertools import chain, pairwise
-from pathlib import Path
+from itertools import chain, islice
+from typing import Any, Literal, Protocol
 
 from convbench import __version__
-from convbench.errors import DataError, RunError
-from convbench.formats.chats import LoggedChat, LoggedDialogue, read_chat
-from convbench.formats.questions import Questions, example_of
-from convbench.formats.rows import HUB, Row, logged_rows
-from convbench.formats.shapes import (
-    FIELDS,
-    MissingField,
-    Unusable,
-    chats_of,
-    refuse_deep,
-    rename_fields,
-)
-from convbench.schema import (
-    Conversation,
-    FinishReason,
-    JudgeSpec,
-    Loop,
-    Metric,
-    Mode,
-    ModelConfig,
-    ProtocolSpec,
-    Reward,
-    RunManifest,
-    Sampling,
-    Speaker,
-    Step,
-    TaskSpec,
-    Turn,
-    Verdict,
-    fingerprint,
-)
-from convbench.schema.protocol import Turns
-from convbench.schema.task import Answer, Source
-from convbench.store import Run
-from convbench.store.jsonl import Appender, disk_error
-from convbench.store.scratch import make_workspace
+from convbench.errors import DataError
+from convbench.formats import readers
+from convbench.formats.columns import wire_tools
+from convbench.formats.dialects import as_mapping, as_number, as_text
+from convbench.formats.fold import Folded, fold, without_copies
+from convbench.formats.log import IRREGULAR, Item, LeftOut, LogConversation
+from convbench.schema import Choice, Conversation, Example, Failure, Verdict, fingerprint
+from convbench.source import File, normal_split, open_source
 
-SHOWN = 12
-"""Most keys of metadata that a note names."""
-JUDGE = "imported"
-"""Name of the judge whose verdicts are the file's rewards."""
-POLICY = "imported"
-MOST_WRONG = 20
-"""Most invalid rows that are reported at once."""
+PEEKED = 50
+"""Values at the start of a file by which its format is recognised."""
+DEEPEST = 24
+"""Most levels of a value of metadata; a deeper one is stored as JSON text."""
+TESTED = 0.2
+"""Share of the questions that `split_by` puts into test."""
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SplitBy = Literal["time", "group"]
 
 
-@dataclass(frozen=True)
-class ImportResult:
-    """An imported run, with its counts and notes."""
+class Reader(Protocol):
+    """A module of `readers`. With `whole_file = True` a record is the list of a file's values."""
 
-    run: Run
-    conversations: int
-    rewards: int
-    """Number of conversations with a reward."""
-    examples: int
-    notes: list[str] = field(default_factory=list)
+    __name__: str
+
+    def recognises(self, first: object) -> bool:
+        """Return whether a value is a record of the format."""
+
+    def read(self, record: Any, where: str) -> Iterator[Item]:
+        """Yield the conversations of a record."""
 
 
 @dataclass
-class ImportCounts:
-    """Counts over the rows of a file, updated while they are read."""
+class ImportPlan:
+    """What an import is to do, beside where from and where to."""
 
-    rows: int = 0
-    rewards: int = 0
-    least: float = 0.0
-    most: float = 1.0
-    """Ends of the scale of rewards and scores: 0 to 1, extended to include all of them."""
-    with_split: int = 0
-    """Rows with a split."""
-    repeated_roles: int = 0
-    """Rows with successive messages of one role."""
-    late_system: int = 0
-    """Rows with a system message after others."""
-    unanswered: int = 0
-    """Rows whose last message is not a reply."""
-    calls_alone: int = 0
-    """Rows with tool calls that no message of the assistant follows."""
-    pictures: int = 0
-    with_choices: int = 0
-    """Rows with choices."""
-    has_thinking: bool = False
-    turns: int = 0
-    """Largest number of replies in a row."""
-    temperatures: dict[int, set[float]] = field(default_factory=dict)
-    """Temperatures by sample number, at most two each."""
+    format: str | None = None
+    """Name of a reader; without it the first that recognises the file."""
+    policy: str | None = None
+    """Who is learnt, where several spoke: a name, a role or a model."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Our name by the rows' own, `scores.overall` reaching into an object."""
+    rewards: str | None = None
+    """File of rewards by id."""
+    key: str | None = None
+    """Column of that id, in both."""
+    split_by: SplitBy | None = None
+    fail_on: str | None = None
+    """Most rows that may be left out: a number, or a percentage like `5%`."""
+    pii: bool = False
+    """Whether addresses, phones, cards and home folders are replaced."""
+
+
+@dataclass
+class Seen:
+    """Counts over all records, updated while they are read."""
+
+    conversations: int = 0
+    policy_turns: int = 0
+    calls: int = 0
+    rewards: list[float] = field(default_factory=list)
+    failed: int = 0
+    splits: Counter[str] = field(default_factory=Counter)
+    models: Counter[str] = field(default_factory=Counter)
+    formats: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+    """What was kept in another form, by kind."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Records without a conversation, by reason."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """The first place of each reason."""
     hidden: Counter[str] = field(default_factory=Counter)
-    metadata_keys: Counter[str] = field(default_factory=Counter)
-    """Rows by key of metadata."""
-    message_keys: Counter[str] = field(default_factory=Counter)
-    """Messages by key that is stored in the metadata."""
+    metadata: Counter[str] = field(default_factory=Counter)
+    temperatures: dict[int, set[float]] = field(default_factory=dict)
+    most_turns: int = 0
+    with_choices: int = 0
+    has_thinking: bool = False
+    has_late_system: bool = False
 
-    def add_chat(self, chat: LoggedChat, conversation: Conversation) -> None:
-        """Add a row and its conversation to these counts."""
-        dialogue = chat.dialogue
-        replies = sum(role == "assistant" for role, _ in dialogue.messages)
-        self.rows += 1
-        if chat.reward is not None:
-            self.rewards += 1
-            scores = (chat.reward, *chat.scores.values())
-            self.least, self.most = min(self.least, *scores), max(self.most, *scores)
-        self.with_split += chat.split is not None
-        self.repeated_roles += any(
-            message[0] == next_message[0] for message, next_message in pairwise(dialogue.messages)
-        )
-        self.late_system += any(role == "system" for role, _ in dialogue.messages)
-        self.unanswered += dialogue.messages[-1][0] != "assistant"
-        self.calls_alone += bool(dialogue.calls_alone)
-        self.pictures += dialogue.pictures
-        self.with_choices += bool(chat.choices)
-        self.has_thinking = self.has_thinking or any(
-            "<thinking" in text for _, text in dialogue.messages
-        )
-        self.turns = max(self.turns, replies)
-        temperatures = self.temperatures.setdefault(conversation.sample, set())
-        if len(temperatures) < 2:  # only whether there are several is used
-            temperatures.add(conversation.temperature)
-        self.hidden.update(chat.hidden.keys())
-        self.metadata_keys.update(key for key in chat.metadata if key != FIELDS)
-        self.message_keys.update(key for item in chat.metadata.get(FIELDS, ()) for key in item)
+    def leave_out(self, where: str, reason: str) -> None:
+        """Count a record that is left out."""
+        self.left_out[reason] += 1
+        self.examples.setdefault(reason, where)
+
+    def left_out_lines(self) -> list[str]:
+        """Return a line for each reason: how many, why, and the first place."""
+        return [
+            f"{count} left out: {reason}; first: {self.examples[reason]}"
+            for reason, count in self.left_out.most_common()
+        ]
 
 
-def read_chats(
-    rows: Iterable[Row], names: Mapping[str, str] | None = None, left_out: list[str] | None = None
-) -> Iterator[LoggedChat]:
-    """Yield the conversations of rows in order, up to the first invalid row; the rest is read only
-    to find more invalid rows.
+@dataclass
+class Record:
+    """A conversation as it is stored."""
 
-    `names` maps our keys to the rows' keys. Unusable rows are appended to `left_out` as `PLACE:
-    REASON`; without such a list they count as invalid. Raise DataError at the end that names the
-    first invalid row, with up to MOST_WRONG - 1 more as its notes; of those without a field that
-    `names` names, only the first is listed.
-    """
-    wrong: list[DataError] = []
-    count = 0
-    mappings: Counter[str] = Counter()
-    for row in rows:
+    conversation: Conversation
+    example: Example
+    is_new: bool
+    """Whether its question has none before it."""
+    verdict: Verdict | None
+    log: LogConversation
+
+
+def all_readers() -> dict[str, Reader]:
+    """Return the readers by name, that of any rows last."""
+    names = sorted(m.name for m in pkgutil.iter_modules(readers.__path__))
+    names.sort(key=lambda name: name == "rows")
+    return {name: importlib.import_module(f"{readers.__name__}.{name}") for name in names}
+
+
+def choose_reader(values: Iterable[Any], format: str | None) -> Reader:
+    """Return the reader of this name, else the first that recognises one of the values."""
+    known = all_readers()
+    if format is not None:
+        if format not in known:
+            raise DataError(f"--format {format}: expected one of {', '.join(known)}")
+        return known[format]
+    values = list(values)
+    for reader in known.values():
+        if any(reader.recognises(value) for value in values):
+            return reader
+    return known["rows"]
+
+
+def read_logs(files: Iterable[File], plan: ImportPlan, seen: Seen) -> Iterator[LogConversation]:
+    """Yield the conversations of all files in order; what gives none is counted in `seen`."""
+    files = list(files)
+    for file in files:
         try:
-            chats = list(_row_chats(row, names, left_out))
+            for item in without_copies(_read_file(file, plan, seen), seen.notes):
+                if isinstance(item, LeftOut):
+                    seen.leave_out(item.where, str(item))
+                else:
+                    item.split = item.split or file.split
+                    yield item
         except DataError as error:
-            count += 1
-            if isinstance(error, MissingField):
-                mappings[error.mapping] += 1
-                if mappings[error.mapping] > 1:
-                    continue
-            if len(wrong) < MOST_WRONG:
-                wrong.append(error)
-        else:
-            if not wrong:
-                yield from chats
-    if wrong:
-        raise _unreadable_rows(wrong, count, mappings)
-
-
-def _unreadable_rows(
-    wrong: Sequence[DataError], count: int, mappings: Mapping[str, int]
-) -> DataError:
-    """Return the error for `count` invalid rows, of which `wrong` are listed: of the rows without a
-    field of `--map` the first, with their number by `mappings` if other rows are wrong too."""
-    first, *more = (_with_count(error, count, mappings) for error in wrong)
-    error = DataError(first if count == 1 else f"{count} rows cannot be read, the first: {first}")
-    unlisted = count - len(wrong) - sum(mappings.values()) + len(mappings)
-    if unlisted > 0:
-        more.append(f"and {unlisted} more")
-    for line in more:
-        error.add_note(line)
-    return error
-
-
-def _with_count(error: DataError, count: int, mappings: Mapping[str, int]) -> str:
-    rows = mappings[error.mapping] if isinstance(error, MissingField) else 1
-    return f"{error} ({rows} rows)" if 1 < rows < count else str(error)
-
-
-def _row_chats(
-    numbered_row: Row, names: Mapping[str, str] | None, left_out: list[str] | None
-) -> Iterator[LoggedChat]:
-    where, number, row = numbered_row
-    if isinstance(row, DataError):
-        raise row
-    if not isinstance(row, dict):
-        read_chat(row, where, number)  # raises an error that says what is expected
-    refuse_deep(row, where)
-    named = rename_fields(row, names, where) if names else row
-    for chat in chats_of(named, where):
-        try:
-            yield read_chat(chat, where, number)
-        except Unusable as error:
-            if left_out is None:
+            if len(files) == 1:
                 raise
-            left_out.append(f"{where}: {error.reason}")
+            seen.leave_out(file.name, str(error).replace(f"{file.name}: ", ""))
 
 
-def import_file(
-    path: str | Path,
-    target: Path,
-    run_id: str,
-    name: str = "imported",
-    names: Mapping[str, str] | None = None,
-) -> ImportResult:
-    """Import a file of conversations (`formats.rows`), or a dataset on the Hub, as run `target`
-    with the unique id `run_id`, and return it with its counts and notes.
+def _read_file(file: File, plan: ImportPlan, seen: Seen) -> Iterator[Item]:
+    rows = file.rows()
+    first = list(islice(rows, PEEKED))
+    reader = choose_reader([value for _, value in first], plan.format)
+    if len(first) == 1 and not reader.recognises(first[0][1]):
+        first = list(_inside(*first[0]))  # a list of rows, or an object that holds one
+        reader = choose_reader([value for _, value in first[:PEEKED]], plan.format)
+    seen.formats[reader.__name__.rpartition(".")[2]] += 1
+    whole: list[Any] = []
+    for where, value in chain(first, rows):
+        if isinstance(value, DataError):
+            yield _placed(LeftOut(str(value)), where)
+        elif getattr(reader, "whole_file", False):
+            whole.append(value)
+        else:
+            yield from (_placed(item, where) for item in _read_record(reader, value, where, plan))
+    if whole:
+        yield from (_placed(i, file.name) for i in _read_record(reader, whole, file.name, plan))
 
-    Rows with one `example_id` (without it one `group`; without either the same system prompt,
-    question and first user message) are samples of one question. A row without a `split` is in
-    train. An error leaves nothing behind. Memory does not depend on the number of rows. Raise
-    DataError (the file), HubError or RunError (the directory is not empty).
+
+def _placed(item: Item, where: str) -> Item:
+    item.where = where
+    return item
+
+
+def _inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the rows in a file's one value: the items of a list, or of an object's longest list of
+    objects; else the value."""
+    rows = value
+    while isinstance(rows, dict):
+        lists = [v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
+        inner = [v for v in rows.values() if isinstance(v, dict)]
+        if lists and not any("role" in v[0] or "from" in v[0] for v in lists):
+            rows = max(lists, key=len)
+        elif len(inner) == 1 and not lists:
+            rows = inner[0]
+        else:
+            break
+    if isinstance(rows, list):
+        yield from ((f"{place}:{number}", row) for number, row in enumerate(rows, 1))
+    else:
+        yield place, value
+
+
+def _read_record(reader: Reader, value: Any, where: str, plan: ImportPlan) -> Iterator[Item]:
+    """Yield what a reader makes of a record. Whatever a hostile record makes it raise is counted:
+    a record is data, and no shape of it is a fault of the program."""
+    try:
+        if plan.names and isinstance(value, dict) and reader.__name__.endswith(".rows"):
+            value = _renamed(value, plan.names)
+        if not getattr(reader, "whole_file", False) and not isinstance(value, dict | list):
+            yield LeftOut(f"found {type(value).__name__}; expected an object")
+            return
+        yield from reader.read(value, where)
+    except LeftOut as reason:
+        yield reason
+    except IRREGULAR as error:
+        name = reader.__name__.rpartition(".")[2]
+        yield LeftOut(f"not as {name} writes it ({type(error).__name__})")
+
+
+def _renamed(row: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row with its fields under our names. Raise LeftOut without one of them."""
+    fields = dict(row)
+    for ours, theirs in names.items():
+        value: Any = row
+        for part in theirs.split("."):
+            if not isinstance(value, dict) or part not in value:
+                raise LeftOut(f"--map {ours}={theirs}: found no {part!r}")
+            value = value[part]
+        if "." not in theirs:
+            fields.pop(theirs, None)
+        fields[ours] = value
+    return fields
+
+
+class Importer:
+    """Makes records of logged conversations, numbered and grouped by their questions.
+
+    In memory are a few hundred bytes a question: its samples, its split and a digest of what all
+    its samples must agree on.
     """
-    _refuse_taken(target)
-    left_out: list[str] = []
-    rows, digest = logged_rows(str(path), left_out)
-    chats = read_chats(rows, names, left_out)
-    first = next(chats, None)
-    if first is None:
-        reasons = f"; {_left_out_text(left_out)}" if left_out else ""
-        raise DataError(f"{path}: found no rows; expected one conversation a line{reasons}")
-    source = Path(str(path).removeprefix(HUB))
-    seen, mark = ImportCounts(), fingerprint(_reward_judge())
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            make_workspace(target.parent, ".import-") as space,
-            Questions.open_database(str(source)) as questions,
-        ):
-            folder = space / "run"
-            folder.mkdir()
-            _write_records(folder, chain([first], chats), seen, questions, run_id, name, mark)
-            manifest = _build_manifest(source, name, run_id, seen, questions.most_samples(), digest)
-            run = Run.write_manifest(folder, manifest)
-            run.store_judge(mark, _reward_judge(seen.least, seen.most))
-            _read_again(run, str(path))
-            question_count = len(questions)
-            run.path.replace(target)
-    except OSError as error:
-        _refuse_taken(target)
-        raise disk_error(target, error) from None
-    notes = _import_notes(seen, question_count)
-    if left_out:
-        notes.append(f"of {len(left_out) + seen.rows} rows {_left_out_text(left_out)}")
-    return ImportResult(Run.open(target), seen.rows, seen.rewards, question_count, notes)
 
+    def __init__(self, plan: ImportPlan, run_id: str, name: str, judge: str, ended: str) -> None:
+        self.plan, self.run_id, self.name = plan, run_id, name
+        self.judge, self.ended = judge, ended
+        self.seen = Seen()
+        self.samples: Counter[str] = Counter()
+        self.splits: dict[str, str] = {}
+        """Split by group."""
+        self.agreed: dict[str, str] = {}
+        """By question, a digest of its answer and hidden fields."""
+        self.times: dict[str, float] = {}
+        """By group, when it began."""
+        self.given = _rewards_by_key(plan) if plan.rewards else {}
+        self.matched = 0
 
-def _read_again(run: Run, path: str) -> None:
-    """Read all records that were written, so that no unreadable run is kept. Raises DataError."""
-    try:
-        for _ in chain(Run.open(run.path).conversations(), run.verdicts()):
-            pass
-    except RunError as error:
-        message = str(error).replace(f"{run.path}/", "")
-        raise DataError(
-            f"{path}: was not imported, because it could not be read back: {message}"
-        ) from None
+    def records(self, source: str) -> Iterator[Record]:
+        """Yield the records of a source in order; counts are complete at the end."""
+        files, self.digest = open_source(source)
+        for log in read_logs(files, self.plan, self.seen):
+            try:
+                yield self._record(log)
+            except LeftOut as reason:
+                self.seen.leave_out(log.where, str(reason))
+            except IRREGULAR as error:
+                self.seen.leave_out(log.where, f"cannot be stored ({type(error).__name__})")
 
+    def _record(self, log: LogConversation) -> Record:
+        notes: Counter[str] = Counter()
+        if self.plan.policy and not _spoke(log, self.plan.policy):
+            raise LeftOut(f"no message of {self.plan.policy}")
+        for name in ("id", "task", "group", "split", "parent"):
+            value = getattr(log, name)
+            setattr(log, name, None if value is None else as_text(value))
+        folded = fold(log, notes, self.plan.policy)
+        example, facts = self._example(log, folded)
+        is_new = example.example_id not in self.agreed
+        sample = self.samples[example.example_id]
+        conversation = self._conversation(log, folded, example.example_id, sample)
+        if self.plan.rewards:
+            self._give_reward(log)
+        asked = self.plan.names.get("reward", "").rpartition(".")[2]
+        if asked in log.rewards and "reward" not in log.rewards:
+            log.rewards["reward"] = log.rewards[asked]
+        reward = log.rewards.get(self.plan.policy or "", log.rewards.get("reward"))
+        verdict = None
+        if reward is not None and log.failure is None:
+            scores = {k: v for k, v in log.rewards.items() if k != "reward"} | {"overall": reward}
+            verdict = Verdict(
+                conversation_id=conversation.conversation_id,
+                judge="imported",
+                fingerprint=self.judge,
+                scores=scores,
+                reward=reward,
+                ended=self.ended,
+            )
+            self.seen.rewards.append(reward)
+        self.samples[example.example_id] += 1
+        self.splits[example.group_id] = example.split
+        if self.agreed.setdefault(example.example_id, facts) != facts:
+            self.seen.notes["conversations whose hidden fields differ from their question's"] += 1
+        if log.time is not None:
+            self.times[example.group_id] = min(log.time, self.times.get(example.group_id, log.time))
+        self._count(log, folded, example, sample)
+        self.seen.notes += notes + log.dropped
+        return Record(conversation, example, is_new, verdict, log)
 
-def _left_out_text(left_out: Sequence[str]) -> str:
-    """Return how many rows were left out, with the main reasons and the place of the first."""
-    counts = Counter(line.rpartition(": ")[2] for line in left_out)
-    listed = ", ".join(f"{count}: {reason}" for reason, count in counts.most_common(3))
-    return f"{len(left_out)} left out ({listed}); the first: {left_out[0]}"
-
-
-def _write_records(
-    folder: Path,
-    chats: Iterable[LoggedChat],
-    seen: ImportCounts,
-    questions: Questions,
-    run_id: str,
-    name: str,
-    judge: str,
-) -> None:
-    """Write the records of every row, and update the counts and questions."""
-    files = ("examples", "conversations", "verdicts")
-    with ExitStack() as stack:
-        examples, conversations, verdicts = (
-            stack.enter_context(Appender(folder / f"{stem}.jsonl")) for stem in files
+    def _example(self, log: LogConversation, folded: Folded) -> tuple[Example, str]:
+        """Return the question of a conversation, and a digest of what its samples agree on. One
+        whose question or group is in another split is left out."""
+        first = next((str(t.content) for t in folded.turns if t.speaker == "teacher"), "")
+        facts = fingerprint(log.answer, _plain(log.hidden))
+        key = log.task or log.group or fingerprint(folded.system, log.question, first)
+        if not (log.task or log.group) and self.agreed.get(key, facts) != facts:
+            key = fingerprint(key, facts)  # the same words, another question
+        group = log.group or key
+        split = normal_split(log.split) or "train"
+        if self.plan.split_by == "group":
+            split = "test" if int(fingerprint(group), 16) % 1000 < 1000 * TESTED else "train"
+        if self.splits.get(group, split) != split:
+            raise LeftOut(f"in {split}, but its question or group is in {self.splits[group]}")
+        choices = zip(LETTERS, log.choices, strict=False)
+        example = Example(
+            example_id=key,
+            task=self.name,
+            split=split,
+            group_id=group,
+            question=log.question or first,
+            choices=tuple(Choice(label=letter, text=text) for letter, text in choices),
+            answer=log.answer,
+            hidden=_plain(log.hidden),
         )
-        for chat in chats:
-            example = example_of(name, chat)
-            sample = questions.add_row(chat.line, example)
-            if sample == 0:
-                examples.write(example.model_dump_json().encode())
-            conversation = _build_conversation(run_id, seen.rows, chat, example.example_id, sample)
-            conversations.write(conversation.model_dump_json().encode())
-            if chat.reward is not None:
-                verdict = _build_verdict(chat, conversation, judge)
-                verdicts.write(verdict.model_dump_json().encode())
-            seen.add_chat(chat, conversation)
+        return example, facts
 
-
-def _refuse_taken(target: Path) -> None:
-    """Raise RunError if the target is not an empty folder, also after another import filled it."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RunError(f"{target}: already exists and is not empty; choose another with --run DIR")
-
-
-SPEAKERS = {
-    "assistant": ("assistant", "reply"),
-    "user": ("teacher", "say"),
-    "system": ("system", "note"),
-}
-"""(speaker, step) of a logged message, by its role."""
-
-
-def _dialogue_turns(dialogue: LoggedDialogue) -> Iterator[Turn]:
-    for index, (role, text) in enumerate(dialogue.messages):
-        speaker, step = SPEAKERS[role]
-        reason: FinishReason = "stop" if role == "assistant" else "scripted"
-        yield Turn(
-            speaker=speaker,
-            step=step,
-            content=text,
-            finish_reason="tool_calls" if index in dialogue.calls_alone else reason,
-            reasoning=dialogue.thoughts.get(index),
-            rounds=dialogue.rounds.get(index, ()),
+    def _conversation(
+        self, log: LogConversation, folded: Folded, key: str, sample: int
+    ) -> Conversation:
+        metadata = dict(log.metadata)
+        extras = [message.extra for message in log.messages]
+        if any(extras):
+            metadata["message_fields"] = extras
+        named = {"id": log.id, "trial": log.trial, "parent": log.parent, "split": log.split}
+        kept = {k: v for k, v in named.items() if v is not None and k not in metadata}
+        if normal_split(log.split) == log.split:
+            kept.pop("split", None)
+        return Conversation(
+            key=f"{key}/{sample}",
+            conversation_id=f"{self.run_id}-{self.seen.conversations:06d}",
+            example_id=key,
+            sample=sample,
+            temperature=1.0 if log.temperature is None else max(0.0, log.temperature),
+            systems={"assistant": folded.system} if folded.system else {},
+            turns=folded.turns,
+            tools=tuple(wire_tools(log.tools)),
+            metadata=_plain(metadata | kept),
+            stop=None if log.failure else log.stop,
+            failure=Failure.from_message("HarnessError", log.failure) if log.failure else None,
+            version=__version__,
+            ended=self.ended,
         )
 
+    def _give_reward(self, log: LogConversation) -> None:
+        """Add the reward that the second file has for a conversation."""
+        mine = (log.metadata.get(self.plan.key or ""), log.id, log.task)
+        found = next((self.given[str(v)] for v in mine if str(v) in self.given), None)
+        if found is not None:
+            log.rewards = {**log.rewards, "reward": found}
+            self.matched += 1
 
-def _build_conversation(
-    run_id: str, number: int, chat: LoggedChat, key: str, sample: int
-) -> Conversation:
-    return Conversation(
-        key=f"{key}/{sample}",
-        conversation_id=f"{run_id}-{number:06d}",
-        example_id=key,
-        sample=sample,
-        temperature=1.0 if chat.temperature is None else chat.temperature,
-        systems={} if chat.dialogue.system is None else {"assistant": chat.dialogue.system},
-        metadata=dict(chat.metadata),
-        turns=tuple(_dialogue_turns(chat.dialogue)),
-        stop="complete",
-        version=__version__,
-        ended=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
+    def _count(self, log: LogConversation, folded: Folded, example: Example, sample: int) -> None:
+        seen = self.seen
+        own = [turn for turn in folded.turns if turn.speaker == "assistant"]
+        seen.conversations += 1
+        seen.policy_turns += sum(turn.finish_reason != "scripted" for turn in own)
+        seen.calls += sum(len(turn.tool_calls) for turn in own)
+        seen.failed += log.failure is not None
+        seen.splits[example.split] += 1
+        models = {m.model for m in log.messages if m.model} or {as_text(log.metadata.get("model"))}
+        seen.models.update(model for model in models if model)
+        seen.most_turns = max(seen.most_turns, len(own))
+        seen.with_choices += bool(log.choices)
+        seen.has_thinking |= any(turn.reasoning is not None for turn in own)
+        seen.has_late_system |= any(turn.speaker == "system" for turn in folded.turns)
+        seen.hidden.update(log.hidden.keys())
+        seen.metadata.update(log.metadata.keys())
+        known = seen.temperatures.setdefault(sample, set())
+        if len(known) < 2:
+            known.add(1.0 if log.temperature is None else max(0.0, log.temperature))
 
+    def latest_groups(self) -> set[str]:
+        """Return the groups that began last, which `split_by` time puts into test. Raise DataError
+        if one has no time."""
+        missing = len(self.splits) - len(self.times)
+        if missing:
+            raise DataError(
+                f"--split-by time: {missing} of {len(self.splits)} groups have no time; expected "
+                "timestamp, created_at or the like in each; or --split-by group"
+            )
+        order = sorted(self.times, key=lambda group: self.times[group])
+        return set(order[len(order) - round(TESTED * len(order)) :])
 
-def _build_verdict(chat: LoggedChat, conversation: Conversation, judge: str) -> Verdict:
-    assert chat.reward is not None
-    return Verdict(
-        conversation_id=conversation.conversation_id,
-        judge=JUDGE,
-        fingerprint=judge,
-        scores={**chat.scores, "overall": chat.reward},
-        reward=chat.reward,
-        ended=conversation.ended,
-    )
-
-
-def _reward_judge(least: float = 0.0, most: float = 10.0) -> JudgeSpec:
-    """Return the judge of imported rewards, which takes the file's reward unchanged. Its
-    fingerprint is that of the default scale, so that several logs can be trained on as one."""
-    return JudgeSpec(
-        name=JUDGE,
-        title="rewards that came with imported conversations",
-        kind="human",
-        metrics=(Metric(name="overall", label="reward"),),
-        lowest=least,
-        highest=most,
-        reward=Reward(metric="overall", scale=1.0),
-    )
-
-
-def _build_manifest(
-    path: Path, name: str, run_id: str, seen: ImportCounts, samples: int, digest: str
-) -> RunManifest:
-    task, protocol = _build_task(path, name, seen), _build_protocol(seen)
-    mode: Mode = "thinking" if seen.has_thinking else "standard"
-    regular = all(len(values) == 1 for values in seen.temperatures.values())
-    temperatures = tuple(min(seen.temperatures[s]) for s in range(samples)) if regular else (1.0,)
-    cast = {
-        "assistant": ModelConfig(model=POLICY, sampling=Sampling()),
-        "teacher": ModelConfig(model="script"),
-    }
-    marks = {
-        "task": fingerprint(task),
-        "protocol": fingerprint(protocol),
-        "cast": fingerprint({who: member.model for who, member in cast.items()}),
-    }
-    marks["specs"] = fingerprint(marks, digest)
-    return RunManifest(
-        id=run_id,
-        kind="import",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
-        task=task,
-        protocol=protocol,
-        mode=mode,
-        turns=protocol.turns.max,
-        samples=samples,
-        temperatures=temperatures,
-        seed=0,
-        cast=cast,
-        source_revision=digest,
-        fingerprints=marks,
-        extra={"imported": path.name},
-    )
+    def check(self, source: str) -> None:
+        """Raise DataError if nothing was read, no row matched the file of rewards, or more was left
+        out than `fail_on` allows."""
+        seen, lines = self.seen, self.seen.left_out_lines()
+        count = sum(seen.left_out.values())
+        if not seen.conversations:
+            raise DataError(f"{source}: found no conversation; {'; '.join(lines[:3]) or 'no rows'}")
+        if self.plan.rewards and not self.matched:
+            raise DataError(
+                f"--rewards {self.plan.rewards}: no id of --key {self.plan.key} matches"
+            )
+        most = self.plan.fail_on
+        if most is None:
+            return
+        number = as_number(most.removesuffix("%"))
+        if number is None:
+            raise DataError(f"--fail-on {most}: expected a number, or a percentage like 5%")
+        total = count + seen.conversations
+        if count > (number / 100 * total if most.endswith("%") else number):
+            raise DataError(
+                f"{source}: {count} of {total} rows were left out: {'; '.join(lines[:3])}"
+            )
 
 
-def _build_task(path: Path, name: str, seen: ImportCounts) -> TaskSpec:
-    letters = seen.with_choices == seen.rows
-    return TaskSpec(
-        name=name,
-        title=f"conversations imported from {path.name}",
-        source=Source(file=path.name),
-        answer=Answer(kind="choice" if letters else "none"),
-        protocol="imported",
-        judge=JUDGE,
-    )
+def _spoke(log: LogConversation, policy: str) -> bool:
+    return policy == "assistant" or any(policy in (m.name, m.model, m.role) for m in log.messages)
 
 
-def _build_protocol(seen: ImportCounts) -> ProtocolSpec:
-    steps = [Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant")]
-    speakers = {"assistant": Speaker(policy=True), "teacher": Speaker()}
-    if seen.late_system:
-        speakers["system"] = Speaker(role="system")
-        steps.append(Step(id="note", speaker="system", say=""))
-    return ProtocolSpec(
-        name="imported",
-        title="conversations held elsewhere, as they were logged",
-        turns=Turns(default=seen.turns, min=1, max=seen.turns),
-        speakers=speakers,
-        steps=(Loop(loop=tuple(steps), times="turns"),),
-    )
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Return a value that any JSON reader takes: no infinite numbers, at most DEEPEST levels."""
+    if isinstance(value, dict | list) and depth >= DEEPEST:
+        return "[too deep]"
+    if isinstance(value, dict):
+        return {str(k): _plain(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, depth + 1) for item in value]
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    return value if isinstance(value, str | int | bool | None) else str(value)
 
 
-def _import_notes(seen: ImportCounts, questions: int) -> list[str]:
-    notes = []
-    without = seen.rows - seen.rewards
-    if without:
-        notes.append(
-            f"{without} of {seen.rows} rows have no reward; score them: convbench judge --judge "
-            "RUBRIC@MODEL (convbench init judge RUBRIC begins a rubric of yours)"
-        )
-    if not seen.with_split:
-        notes.append("no row names a split, so all are in train; eval needs a test split")
-    if seen.repeated_roles:
-        notes.append(
-            f"{seen.repeated_roles} rows have consecutive messages of the same role, which are "
-            "merged into one"
-        )
-    if seen.unanswered:
-        notes.append(
-            f"{seen.unanswered} rows end with a message that has no reply; it is used as context "
-            "only"
-        )
-    if seen.calls_alone:
-        notes.append(
-            f"{seen.calls_alone} rows have tool calls that are not followed by a message of the "
-            "assistant"
-        )
-    if seen.late_system:
-        notes.append(
-            f"{seen.late_system} rows have system messages after other messages; they are used as "
-            "context only"
-        )
-    if seen.pictures:
-        notes.append(
-            f"pictures: {seen.pictures}, each replaced by [image]; their content is not stored"
-        )
-    if seen.hidden:
-        fields = ", ".join(f"{name} ({count})" for name, count in seen.hidden.most_common())
-        notes.append(f"hidden fields, visible to critics and judges, not to the policy: {fields}")
-    notes += _metadata_notes(seen)
-    if questions == seen.rows:
-        notes.append(
-            "every question has one sample; `train swift` needs several (give example_id or group)"
-        )
-    return notes
-
-
-def _metadata_notes(seen: ImportCounts) -> Iterator[str]:
-    """Yield a note on the keys stored as metadata, which neither judges nor trainers see."""
-    listed = [f"{key} ({count})" for key, count in seen.metadata_keys.most_common()]
-    listed += [f"of messages {key} ({count})" for key, count in seen.message_keys.most_common()]
-    if listed:
-        more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-        yield (
-            f"stored as metadata, which neither judges nor trainers see: "
-            f"{', '.join(listed[:SHOWN])}{more}"
-        )
+def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
+    """Return the rewards of the second file by its key."""
+    if plan.key is None:
+        raise DataError(f"--rewards {plan.rewards}: name the column of the id: --key NAME")
+    found: dict[str, float] = {}
+    files, _ = open_source(str(plan.rewards))
+    for place, value in (row for file in files for row in file.rows()):
+        for _, row in _inside(place, value):
+            fields = as_mapping(row)
+            numbers = [as_number(fields.get(k)) for k in ("reward", "score", "label", "value")]
+            number = next((n for n in numbers if n is not None), None)
+            if fields.get(plan.key) is not None and number is not None:
+                found[str(fields[plan.key])] = number
+    if not found:
+        raise DataError(f"--rewards {plan.rewards}: found no row with {plan.key} and reward")
+    return found

@@ -241,6 +241,8 @@ def export_run(
     target = next((name for name in FORMATS if name == to), None)
     if target is None:
         raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
+    if target == "atif" and recipe is not None:
+        raise UsageError("--to atif: a trajectory has no weight; expected no --recipe")
     folder = run.path / "export" / target
     specs = specs or SpecOptions()
     load_plugins(specs)

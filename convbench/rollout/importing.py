@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from convbench.formats.importing import ImportResult, import_file
+from convbench.formats.importing import ImportPlan
+from convbench.formats.write import ImportResult, import_logs
 from convbench.rollout.manifest import new_run_id
 from convbench.store.jsonl import disk_error
 from convbench.store.run import refuse_latest, set_latest
 
 
 def import_run(
-    file: str, run: Path | None = None, names: Mapping[str, str] | None = None
+    source: str, run: Path | None = None, plan: ImportPlan | None = None, *, dry: bool = False
 ) -> ImportResult:
-    """Create a run from a file of logged conversations or a dataset on the Hub, make it the newest
-    run, and return it with its counts and notes.
+    """Create a run from a file, folder, pattern or set on the Hub of logged conversations, make it
+    the newest run, and return it with its counts and notes.
 
     `run` is its directory; without it one named after the file and the time is created in `runs`.
-    `names` maps our keys to the file's. Raise DataError naming the row, HubError, or RunError if
+    With `dry` nothing is written. Raise DataError if nothing can be read, HubError, or RunError if
     the directory is not empty; an error leaves nothing behind.
     """
     run_id = new_run_id()
-    name = re.sub(r"[^a-z0-9._-]+", "-", Path(file).stem.lower()).strip("-._") or "imported"
+    name = re.sub(r"[^a-z0-9._-]+", "-", Path(source).stem.lower()).strip("-._") or "imported"
+    if dry:
+        return import_logs(source, Path(), run_id, name[:80], plan, dry=True)
     target = run or _new_folder(f"{name}-import-{'-'.join(run_id.split('-')[:2])}", run_id)
     try:
         refuse_latest(target)
-        imported = import_file(file, target, run_id, name[:80], names)
+        imported = import_logs(source, target, run_id, name[:80], plan)
     except BaseException:
         if run is None:
             with suppress(OSError):
                 target.rmdir()
         raise
+    assert imported.run is not None
     set_latest(imported.run)
     return imported
 

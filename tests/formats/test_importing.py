@@ -1,292 +1,226 @@
-"""`import`: logs of other programs become runs."""
+"""What becomes of a log: its split, rewards and policy, what is left out, what is taken out."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from convbench.errors import DataError, RunError
-from convbench.formats import shapes
-from convbench.formats.importing import ImportResult, import_file
-from convbench.learn.export import export_run
-from convbench.store import Run
-from convbench.store.query import run_query
+from convbench.formats.write import import_logs
 from convbench.views import messages_before
+from tests.helpers.imports import import_rows, said, write_rows
 
-USER = {"role": "user", "content": "2 + 2?"}
-FOUR = {"role": "assistant", "content": "4"}
-
-
-def write(path: Path, *rows: Any) -> Path:
-    """A JSON lines file."""
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n"
-                            for row in rows))  # fmt: skip
-    return path
-
-
-def bring(tmp_path: Path, *rows: Any) -> ImportResult:
-    """Import these rows."""
-    return import_file(write(tmp_path / "log.jsonl", *rows), tmp_path / "run", "id1", "log")
+ASK = {"role": "user", "content": "Name a bird."}
+WREN = {"role": "assistant", "content": "A wren."}
 
 
 def row(**more: Any) -> dict[str, Any]:
     """A logged conversation."""
-    return {"messages": [USER, FOUR], **more}
+    return {"messages": [ASK, WREN], **more}
 
 
-def test_the_policy_sees_the_log_s_own_messages(tmp_path: Path) -> None:
-    """System message kept as the policy's system prompt, texts byte for byte."""
-    more = {"role": "user", "content": " Sure? "}, {"role": "assistant", "content": "Yes."}
-    said = [{"role": "system", "content": "Be brief.\n"}, USER, FOUR, *more]
-    run = bring(tmp_path, {"messages": said, "reward": 1}).run
+def asked(number: int, **more: Any) -> dict[str, Any]:
+    """A conversation about a question of its own."""
+    return {"messages": [{"role": "user", "content": f"Count to {number}."}, WREN], **more}
+
+
+def test_messages_before_are_the_log_s_own(tmp_path: Path) -> None:
+    messages = [{"role": "system", "content": "Be brief.\n"}, ASK, WREN, ASK, WREN]
+    run = import_rows(tmp_path, [{"messages": messages}]).run
+    assert run is not None
     (talk,) = run.conversations()
-    assert messages_before(run.manifest.protocol, talk, run.manifest.protocol.policy) == said
-    assert [turn.speaker for turn in talk.turns] == ["teacher", "assistant"] * 2
+    protocol = run.manifest.protocol
+    assert messages_before(protocol, talk, protocol.policy) == messages
 
 
-def test_rewards_are_verdicts_of_imported(tmp_path: Path) -> None:
-    """A number, turns' rewards summed, named ones; none is no verdict."""
-    done = bring(
-        tmp_path,
-        row(reward=0.5, example_id="a"),
-        row(rewards=[0.25, 0.5], example_id="a"),
-        row(rewards={"overall": 7, "style": 2}, example_id="b"),
-        row(rewards={"only": -3}, example_id="b"),
-        row(example_id="c"),
-    )
-    assert (done.conversations, done.rewards, done.examples) == (5, 4, 3)
-    rows = run_query("SELECT judge, reward, scores['style'] FROM verdicts ORDER BY conversation_id",
-                 [done.run]).rows  # fmt: skip
-    assert rows == [("imported", 0.5, None), ("imported", 0.75, None), ("imported", 7.0, 2.0),
-                    ("imported", -3.0, None)]  # fmt: skip
-    assert any("1 of 5 rows have no reward" in note for note in done.notes)
-    assert run_query("SELECT DISTINCT policy FROM conversations", [done.run]).rows == [
-        ("imported",)
+REWARDS: dict[str, tuple[dict[str, Any], float | None]] = {
+    "number": ({"reward": 0.5}, 0.5),
+    "text": ({"reward": "0.5"}, 0.5),
+    "true": ({"reward": True}, 1.0),
+    "list": ({"rewards": [0.25, 0.5]}, 0.75),
+    "named": ({"rewards": {"overall": 7, "style": 2}}, 7.0),
+    "only": ({"rewards": {"style": -3}}, -3.0),
+    "score": ({"score": 3}, 3.0),
+    "label": ({"label": False}, 0.0),
+    "not-a-number": ({"reward": "high"}, None),
+    "ambiguous": ({"rewards": {"a": 1, "b": 2}}, None),
+}
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_import_logs_takes_the_reward_from_where_it_is(tmp_path: Path, name: str) -> None:
+    more, expected = REWARDS[name]
+    assert [reward for _, reward in said(import_rows(tmp_path, [row(**more)]))] == [expected]
+
+
+def test_import_logs_normalises_the_names_of_splits(tmp_path: Path) -> None:
+    names = ["train_sft", "Validation", "dev", "test_prefs", "extra"]
+    run = import_rows(tmp_path, [asked(i, split=name) for i, name in enumerate(names)]).run
+    assert run is not None
+    splits = [run.examples[talk.example_id].split for talk in run.conversations()]
+    assert splits == ["train", "validation", "validation", "test", "train"]
+
+
+def test_import_logs_leaves_out_a_question_s_rows_in_another_split(tmp_path: Path) -> None:
+    result = import_rows(tmp_path, [row(split="train"), row(split="test")])
+    assert (result.conversations, result.left_out) == (1, 1)
+    assert "log.jsonl:2" in result.notes[0]
+
+
+def test_import_logs_split_by_group_keeps_groups_whole(tmp_path: Path) -> None:
+    rows = [asked(i, group=f"g{i % 50}") for i in range(200)]
+    run = import_rows(tmp_path, rows, split_by="group").run
+    assert run is not None
+    splits: dict[str, set[str]] = {}
+    for example in run.examples.values():
+        splits.setdefault(example.group_id, set()).add(example.split)
+    assert all(len(names) == 1 for names in splits.values())
+    assert 2 <= sum(names == {"test"} for names in splits.values()) <= 20
+
+
+def test_import_logs_split_by_time_tests_the_latest(tmp_path: Path) -> None:
+    rows = [asked(i, timestamp=f"2026-01-{i + 1:02}") for i in range(10)]
+    random.Random(0).shuffle(rows)
+    run = import_rows(tmp_path, rows, split_by="time").run
+    assert run is not None
+    tested = {e.question for e in run.examples.values() if e.split == "test"}
+    assert tested == {"Count to 8.", "Count to 9."}
+    with pytest.raises(DataError, match="no time"):
+        import_rows(tmp_path / "more", [row()], split_by="time")
+
+
+def test_import_logs_reads_rewards_of_a_second_file(tmp_path: Path) -> None:
+    marks = write_rows(tmp_path / "marks.jsonl", [{"ticket": "b", "score": 0.25}])
+    rows = [asked(1, ticket="a"), asked(2, ticket="b")]
+    result = import_rows(tmp_path, rows, rewards=str(marks), key="ticket")
+    assert [reward for _, reward in said(result)] == [None, 0.25]
+    with pytest.raises(DataError, match="--key"):
+        import_rows(tmp_path / "more", rows, rewards=str(marks))
+
+
+def test_import_logs_policy_is_who_is_learnt(tmp_path: Path) -> None:
+    rows = [{"messages": [ASK, {**WREN, "model": "x"}, ASK, {**WREN, "model": "y"}]}]
+    run = import_rows(tmp_path, rows, policy="y").run
+    assert run is not None
+    (talk,) = run.conversations()
+    own = [turn for turn in talk.turns if turn.speaker == "assistant"]
+    assert [turn.finish_reason for turn in own] == ["scripted", "stop"]
+
+
+def test_import_logs_dry_writes_nothing(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "log.jsonl", [row(reward=1), "{", row(reward=0)])
+    result = import_logs(str(path), tmp_path / "run", "id1", "log", dry=True)
+    assert (result.conversations, result.rewards, result.left_out) == (2, 2, 1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_import_logs_fail_on_bounds_what_is_left_out(tmp_path: Path) -> None:
+    rows = [row(), row(), row(), {"messages": []}]
+    assert import_rows(tmp_path / "a", rows, fail_on="25%").conversations == 3
+    assert import_rows(tmp_path / "b", rows, fail_on="1").conversations == 3
+    for most in ("20%", "0"):
+        with pytest.raises(DataError, match="1 of 4 rows were left out"):
+            import_rows(tmp_path / most, rows, fail_on=most)
+        assert not (tmp_path / most / "run").exists()
+
+
+def test_import_logs_redacts_keys_always_and_persons_if_asked(tmp_path: Path) -> None:
+    key = "sk-ant-" + "a1" * 20
+    text = f"Mail ann@example.org or +49 170 1234567, card 4111 1111 1111 1111, /home/ann/x, {key}"
+    rows = [{"messages": [{"role": "user", "content": text}, WREN], "note": key}]
+    for name, pii in (("a", False), ("b", True)):
+        run = import_rows(tmp_path / name, rows, pii=pii).run
+        assert run is not None
+        stored = "".join(path.read_text() for path in run.path.glob("*.jsonl"))
+        assert key not in stored
+        assert (
+            ("ann@example.org" in stored)
+            is ("4111" in stored)
+            is ("/home/ann" in stored)
+            is not pii
+        )
+        assert "170 1234567" not in stored or not pii
+
+
+def test_import_logs_refuses_a_folder_that_is_taken(tmp_path: Path) -> None:
+    import_rows(tmp_path, [row()])
+    with pytest.raises(RunError, match="not empty"):
+        import_rows(tmp_path, [row()])
+
+
+def test_import_logs_map_reads_a_field_of_another_name(tmp_path: Path) -> None:
+    rows = [{"chat": {"turns": [ASK, WREN]}, "marks": {"all": 0.5}}]
+    names = {"messages": "chat.turns", "reward": "marks.all"}
+    assert said(import_rows(tmp_path, rows, names=names)) == [(["Name a bird.", "A wren."], 0.5)]
+
+
+@pytest.mark.parametrize("ending", ["jsonl.gz", "json", "csv", "tsv", "jsonl.zst", "parquet"])
+def test_import_logs_reads_each_kind_of_file(tmp_path: Path, ending: str) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"prompt": "Name a bird.", "completion": "A wren.", "reward": 1}]
+    path = tmp_path / f"log.{ending}"
+    lines = "".join(json.dumps(one) + "\n" for one in rows).encode()
+    if ending == "jsonl.gz":
+        path.write_bytes(gzip.compress(lines))
+    elif ending == "json":
+        path.write_text(json.dumps({"rows": rows}, indent=1))
+    elif ending == "jsonl.zst":
+        with pyarrow.CompressedOutputStream(str(path), "zstd") as file:
+            file.write(lines)
+    elif ending == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        sign = "\t" if ending == "tsv" else ";"
+        cells = [list(rows[0]), map(str, rows[0].values())]
+        path.write_text("\n".join(sign.join(line) for line in cells))
+    result = import_logs(str(path), tmp_path / "run", "id1", "log")
+    assert said(result) == [(["Name a bird.", "A wren."], 1.0)]
+
+
+def test_import_logs_reads_a_folder_with_the_splits_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write_rows(folder / "train-00000-of-00002.jsonl", [asked(1)])
+    write_rows(folder / "train-00001-of-00002.jsonl", [asked(2)])
+    write_rows(folder / "test.jsonl", [asked(3)])
+    (folder / "README.md").write_text("x")
+    result = import_logs(str(folder), tmp_path / "run", "id1", "log")
+    assert result.facts["conversations"] == "3 (train 2, test 1)"
+
+
+def test_import_logs_keeps_what_json_cannot_hold_out(tmp_path: Path) -> None:
+    half = json.dumps([{"role": "user", "content": "Hi \ud83d"}, WREN])
+    odd = f'{{"messages": {half}'
+    result = import_rows(tmp_path, [odd + ', "reward": NaN, "x": Infinity}', "[" * 2000, row()])
+    assert said(result) == [(["Hi \ufffd", "A wren."], None), (["Name a bird.", "A wren."], None)]
+    assert result.left_out == 1
+
+
+def test_import_logs_drops_what_another_conversation_begins_with(tmp_path: Path) -> None:
+    whole = [ASK, WREN, ASK, WREN]
+    rows = [
+        {"conversations": whole[:2], "episode": "0", "run_id": "r"},
+        {"conversations": whole, "episode": "1", "run_id": "r"},
+        {"conversations": whole[:2], "episode": "0", "run_id": "other"},
     ]
-    assert done.run.manifest.kind == "import"
+    result = import_rows(tmp_path, rows)
+    assert [len(texts) for texts, _ in said(result)] == [4, 2]
 
 
-def test_what_makes_a_sample(tmp_path: Path) -> None:
-    """example_id, else group, else the same system prompt and first user message."""
-    other = [{"role": "user", "content": "3 + 3?"}, FOUR]
-    done = bring(
-        tmp_path,
-        row(example_id="a", group="g", temperature=0.3),
-        row(example_id="b", group="g", temperature=0.3),
-        row(group="h", temperature=0.3),
-        {"messages": other, "group": "h", "temperature": 0.7},
-        row(temperature=0.3),
-        row(temperature=0.7),
-        {"messages": other, "temperature": 0.3},
-    )
-    rows = run_query(
-        "SELECT example_id, group_id, sample FROM conversations ORDER BY conversation_id",
-        [done.run],
-    ).rows
-    assert rows[:4] == [("a", "g", 0), ("b", "g", 0), ("h", "h", 0), ("h", "h", 1)]
-    assert rows[4][0] == rows[5][0] != rows[6][0]
-    assert [r[2] for r in rows[4:]] == [0, 1, 0]
-    assert done.run.manifest.temperatures == (0.3, 0.7)
-
-
-def test_sharegpt_and_other_names(tmp_path: Path) -> None:
-    """conversations/from/value, developer, text parts, a system field."""
-    done = bring(
-        tmp_path,
-        {"conversations": [{"from": "system", "value": "S"}, {"from": "human", "value": "hi"},
-                           {"from": "gpt", "value": "hello"}]},
-        {"system": "S", "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "hi"}]}, FOUR]},
-    )  # fmt: skip
-    for talk in done.run.conversations():
-        assert talk.systems == {"assistant": "S"}
-        assert talk.turns[0].content == "hi"
-    assert done.examples == 1
-
-
-def test_choices_and_answer_are_graded(tmp_path: Path) -> None:
-    """Where the log has them."""
-    done = bring(tmp_path, {
-        "messages": [USER, {"role": "assistant", "content": "The answer is B."}],
-        "question": "2 + 2?", "choices": ["3", "4"], "answer": "B", "split": "test"})  # fmt: skip
-    assert run_query("SELECT answer, correct, split FROM conversations", [done.run]).rows == [
-        ("B", True, "test")
+def test_fold_pairs_results_by_id_and_else_by_place(tmp_path: Path) -> None:
+    calls = [{"id": "c", "function": {"name": n, "arguments": "{}"}} for n in ("f", "g")]
+    calls.append({"id": "d", "function": {"name": "h", "arguments": "{}"}})
+    results = [{"role": "tool", "tool_call_id": mark, "content": text}
+               for mark, text in (("d", "3"), ("c", "1"), (None, "2"), ("x", "odd"))]  # fmt: skip
+    messages = [ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *results, WREN]
+    result = import_rows(tmp_path, [{"messages": messages}])
+    assert said(result) == [
+        (["Name a bird.", "f({})=1", "g({})=2", "h({})=3", "odd", "A wren."], None)
     ]
-
-
-BAD = [
-    ("{", r":2: not JSON"),
-    ("[1]", r":2: found list; expected an object"),
-    ({"text": "hi"}, r":2: found no messages; expected messages"),
-    ({"messages": []}, "found no messages"),
-    ({"messages": ["hi"]}, r"messages\[0\]: found str"),
-    ({"messages": [{"role": "judge", "content": "x"}]}, r"messages\[0\]: role 'judge'"),
-    ({"messages": [{"role": "user", "content": 3}]}, r"messages\[0\]: content is int"),
-    ({"messages": [USER, {"role": "assistant", "content": [{"type": "input_audio"}]}]},
-     "part of type 'input_audio'"),
-    (row(reward="high"), ":2: reward: found 'high'; expected a number of at most"),
-    (row(reward=True), "reward: found True;"),
-    ('{"messages": [{"role":"user","content":"x"},{"role":"assistant","content":"y"}], '
-     '"reward": NaN}', ":2: not JSON"),
-    (row(rewards={"a": 1, "b": 2}), "name one of them `reward`"),
-    (row(split="dev"), "split: found 'dev'; expected one of train, validation, test"),
-    (row(temperature=-1), "temperature: found -1"),
-    (row(group=["x"]), "group: found list; expected text"),
-    (row(choices="AB"), "choices: expected a list of texts"),
-    (row(split="test"), "split 'test', but line 1 has 'train'"),
-]  # fmt: skip
-
-
-TOOL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
-
-
-def nested(levels: int) -> dict[str, Any]:
-    """An object in an object."""
-    found: dict[str, Any] = {}
-    for _ in range(levels):
-        found = {"in": found}
-    return found
-
-
-DEEP = nested(40)
-BAD += [
-    (row(rewrad=1), r":2: found an unknown key .*'rewrad'; did you mean 'reward'"),
-    (row(Reward=1), "did you mean 'reward'"),
-    (row(spilt="test"), "did you mean 'split'"),
-    ({"message": [USER, FOUR]}, "did you mean 'messages'"),
-    (row(reward=1, rewards=[1, 0]), "found reward and rewards; expected one of them"),
-    (row(conversations=[{"from": "gpt", "value": "x"}]), "found messages and conversations"),
-    (
-        {"messages": [USER, TOOL, {"role": "tool", "content": "x", "tool_call_id": "1"}, FOUR]},
-        r"messages\[1\]: tool_calls: expected \[\{id, function",
-    ),
-    (
-        {"messages": [USER, {"role": "function", "content": "x"}, FOUR]},
-        r"messages\[1\]: found a tool's",
-    ),
-    ({"messages": [USER, {"role": "assistant", "content": None}]}, "found no content; expected"),
-    ({"messages": [USER, {"role": "assistant", "contnet": "4"}]}, "did you mean 'content'"),
-    ({"messages": [USER, {**FOUR, "roles": "x"}]}, r"messages\[1\]: .*did you mean 'role'"),
-    (row(metadata=[1]), "metadata: found list; expected an object"),
-    (row(metadata="x"), "metadata: found text; expected an object"),
-    (row(metadata=DEEP), "metadata: found more than 32 levels"),
-    (row(metadata=json.dumps(DEEP)), "metadata: found more than 32 levels"),
-    (row(hidden=DEEP), "hidden: found more than 32 levels"),
-    (row(hidden=nested(250)), "hidden: found more than 32 levels"),
-    (row(hidden=nested(900)), "hidden: found more than 32 levels"),
-    (row(metadata={"message_fields": 3}), "message_fields: expected a list of objects"),
-]
-
-
-def test_what_was_written_is_read_before_the_folder_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With no bound on a row's levels, those that JSON can write and not read."""
-    monkeypatch.setattr(shapes, "DEEPEST", 1000)
-    with pytest.raises(DataError, match=r"read back: examples\.jsonl:2: .*recursion limit"):
-        bring(tmp_path, row(reward=1), row(hidden=nested(230), example_id="deep"))
-    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
-
-
-@pytest.mark.parametrize(("bad", "words"), BAD)
-def test_a_bad_row_is_named_by_its_line(bad: Any, words: str, tmp_path: Path) -> None:
-    """And nothing is written."""
-    with pytest.raises(DataError, match=words) as caught:
-        bring(tmp_path, row(reward=1), bad)
-    assert "\n" not in str(caught.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
-
-
-def test_places_and_empty_files(tmp_path: Path) -> None:
-    """A file that is not there, an empty one, a directory that is taken."""
-    with pytest.raises(DataError, match="cannot be read"):
-        import_file(tmp_path / "absent", tmp_path / "run", "id")
-    with pytest.raises(DataError, match="found no rows"):
-        bring(tmp_path, "")
-    bring(tmp_path, row())
-    with pytest.raises(RunError, match="already exists"):
-        bring(tmp_path, row())
-
-
-def test_an_imported_run_opens_again(tmp_path: Path) -> None:
-    """With its judge's spec, for training and reports."""
-    done = bring(tmp_path, row(reward=1), row(reward=0))
-    run = Run.open(done.run.path)
-    verdicts = list(run.verdicts())
-    assert {v.fingerprint for v in verdicts} == set(run.judge_specs())
-    assert len(run.examples) == 1
-
-
-@pytest.mark.parametrize(("rewards", "scale"), [
-    ((0.5, 0.25), (0, 1)), ((1, -1), (-1, 1)), ((3, 5), (0, 5)), ((-2.5, 40), (-2.5, 40)),
-    (({"overall": 1, "style": 10}, 0.5), (0, 10)), ((None, None), (0, 1)),
-])  # fmt: skip
-def test_the_scale_of_rewards_is_that_of_the_log(
-    rewards: tuple[Any, ...], scale: tuple[float, float], tmp_path: Path
-) -> None:
-    """A report names it, and agreement with other judges is measured on it. It is one judge all
-    the same, so that logs of several scales are learnt from as one."""
-    run = bring(tmp_path, *(row(reward=reward) for reward in rewards)).run
-    ((mark, spec),) = run.judge_specs().items()
-    assert spec.score_limits("overall") == scale
-    other = import_file(write(tmp_path / "b.jsonl", row(reward=99)), tmp_path / "b", "id2").run
-    assert list(other.judge_specs()) == [mark]
-
-
-def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
-    for name, text in (("a.jsonl", json.dumps(row())), ("b.json", json.dumps([row()]))):
-        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode() + b"\r\n\r\n")
-        assert import_file(tmp_path / name, tmp_path / name[0], name[0]).conversations == 1
-
-
-@pytest.mark.parametrize(("reward", "said"), [(True, "True"), ("0.5", "'0.5'"), (1e300, "1e+300")])
-def test_a_reward_that_is_no_number_is_said_as_the_log_has_it(
-    reward: Any, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(DataError) as caught:
-        bring(tmp_path, row(reward=reward))
-    assert f": reward: found {said}; expected a number of at most" in str(caught.value)
-
-
-THOUGHT = {**FOUR, "reasoning_content": "2 and 2", "turn_id": "t9"}
-META = {"user": "u1", "scores": [1, 2]}
-
-
-def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Path) -> None:
-    """Metadata, keys of its own and fields of messages; the note counts them."""
-    done = bring(
-        tmp_path,
-        row(metadata=META, reward=1, id="chat-7", model="m1"),
-        {"messages": [USER, THOUGHT], "reward": 0, "model": "m2"},
-        row(reward=0.5, source=None),
-    )
-    (note,) = [note for note in done.notes if "stored as metadata" in note]
-    assert note.endswith("model (2), user (1), scores (1), id (1), of messages turn_id (1)")
-    found = run_query(
-        "SELECT metadata->>'$.user', metadata->>'$.model', "
-        "metadata->>'$.message_fields[1].turn_id' FROM conversations "
-        "ORDER BY conversation_id",
-        [done.run],
-    ).rows
-    assert found == [("u1", "m1", None), (None, "m2", "t9"), (None, None, None)]
-    lines = done.run.conversations_file.read_text().splitlines()
-    assert ["metadata" in json.loads(line) for line in lines] == [True, True, False]
-    file = export_run(done.run, "trl", tmp_path / "out").files["train"]
-    bare = export_run(done.run, "openai", tmp_path / "bare")
-    assert bare.notes == [
-        "openai cannot hold the metadata of 2 conversations",
-        "openai cannot hold the reasoning of 1 conversations",
-    ]
-    again = import_file(file, tmp_path / "again", "id2", "log")
-    assert [talk.metadata for talk in again.run.conversations()] == [
-        talk.metadata for talk in done.run.conversations()
-    ]
-    for run in (done.run, again.run):
-        thoughts = [turn.reasoning for talk in run.conversations() for turn in talk.turns]
-        assert [found.text for found in thoughts if found] == ["2 and 2"]
-    policy = done.run.manifest.protocol.policy
-    for talk in done.run.conversations():
-        assert messages_before(done.run.manifest.protocol, talk, policy) == [USER, FOUR]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from convbench.formats.importing import import_file
+from convbench.formats.write import import_logs
 
 LOG = Path(__file__).with_name("log.jsonl")
 CUT = "golden-000003"
@@ -28,7 +28,7 @@ def make_run(folder: Path, log: Path = LOG) -> Path:
     Conversations are `golden-000000` and on, in the log's order; those of another log than the
     default neither fail nor are cut.
     """
-    import_file(log, folder, "golden", "golden")
+    import_logs(str(log), folder, "golden", "golden")
     without_seals(folder)
     rewrite(folder / "run.json", timeless, lines=False)
     rewrite(folder / "verdicts.jsonl", timeless)

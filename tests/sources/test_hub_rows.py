@@ -206,9 +206,10 @@ def test_sets_load_in_hub_schema(hub: Client, hub_rows: Rows) -> None:
 
 def imported(place: str, folder: str) -> list[tuple[str, str, float | None]]:
     """Import a set of the Hub; (question, split, reward) of each conversation."""
-    from convbench.formats.importing import import_file
+    from convbench.formats.write import import_logs
 
-    run = import_file(place, Path(folder) / "run", "id").run
+    run = import_logs(place, Path(folder) / "run", "id").run
+    assert run is not None
     rewards = {verdict.conversation_id: verdict.reward for verdict in run.verdicts()}
     return [
         (run.examples[talk.example_id].question, run.examples[talk.example_id].split,

@@ -1,0 +1,136 @@
+"""The one shape that every reader yields: a logged conversation as its source had it, with nothing
+paired, merged or refused yet.
+
+A log of OpenAI's chat messages
+
+    {"messages": [{"role": "user", "content": "How warm is it?"},
+                  {"role": "assistant", "tool_calls": [{"id": "c1", "function": {…}}]},
+                  {"role": "tool", "tool_call_id": "c1", "content": "7"}], "reward": 1}
+
+is read as
+
+    LogConversation(messages=[LogMessage("user", "How warm is it?"),
+                              LogMessage("assistant", calls=[Call("weather", "{}", "c1")]),
+                              LogMessage("tool", "7", call_id="c1")], rewards={"reward": 1.0})
+
+and `fold.py` turns that into the turns of a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from convbench.errors import ConvbenchError
+
+Role = Literal["system", "user", "assistant", "tool"]
+IRREGULAR = (
+    *(TypeError, KeyError, AttributeError, ValueError, IndexError, RecursionError),
+    OverflowError,
+)
+"""What reading a value of another shape than expected raises."""
+
+
+class LeftOut(ConvbenchError):
+    """A record from which no conversation comes, with the reason; it is counted by it."""
+
+    where = ""
+    """The place of the record."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a tool."""
+
+    name: str
+    arguments: str = "{}"
+    """JSON text of an object, as logged."""
+    id: str | None = None
+    """As logged: may be missing, repeated or wrong."""
+
+
+@dataclass(slots=True)
+class LogMessage:
+    """One message, result or piece of a reply."""
+
+    role: Role
+    text: str = ""
+    reasoning: str = ""
+    """What was thought before it, as far as it can be read."""
+    calls: list[Call] = field(default_factory=list)
+    call_id: str | None = None
+    """Of role tool: the call that it claims to answer."""
+    name: str | None = None
+    """Who spoke, where several did; of role tool the tool."""
+    model: str | None = None
+    group: str | None = None
+    """Messages of one group were one reply."""
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    """The provider's own blocks of reasoning, with their signatures."""
+    usage: tuple[int | None, int | None, float | None] = (None, None, None)
+    """Tokens of the prompt, tokens of the reply, dollars."""
+    pictures: int = 0
+    """Pictures, sounds and files, each a mark in the text."""
+    error: bool = False
+    """Of role tool: whether the call failed."""
+    finish: str | None = None
+    """Why the reply ended, as logged."""
+    context: bool = False
+    """Not to be learnt, though an assistant said it."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the message."""
+
+
+@dataclass(slots=True)
+class LogConversation:
+    """One conversation with what its source says about it."""
+
+    messages: list[LogMessage]
+    id: str | None = None
+    """Its own id in the source."""
+    task: str | None = None
+    """Id of the question."""
+    trial: int | None = None
+    """Number among the tries at the question."""
+    group: str | None = None
+    """The independent unit."""
+    split: str | None = None
+    """As logged."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    """Scores by name; `reward` is the main one."""
+    question: str | None = None
+    choices: list[str] = field(default_factory=list)
+    answer: str | None = None
+    hidden: dict[str, Any] = field(default_factory=dict)
+    """What the policy did not see."""
+    tools: list[Any] = field(default_factory=list)
+    """Tools that were offered, as logged."""
+    temperature: float | None = None
+    parent: str | None = None
+    """Id of the conversation that started this sub-agent."""
+    stop: Literal["complete", "limit"] = "complete"
+    failure: str | None = None
+    """Why the program around the model failed; the model is not to blame."""
+    time: float | None = None
+    """Seconds since 1970."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    """What the reader left out of it, by kind."""
+    where: str = ""
+    """The place of its record."""
+
+
+Item = LogConversation | LeftOut
+
+
+def each(items: Iterable[Any], read: Callable[[Any], LogConversation | LeftOut]) -> Iterator[Item]:
+    """Yield what `read` makes of each item; one of another shape is left out with its reason."""
+    for item in items:
+        try:
+            yield read(item)
+        except LeftOut as reason:
+            yield reason
+        except IRREGULAR as error:
+            yield LeftOut(f"not of the format ({type(error).__name__})")

@@ -1,0 +1,1 @@
+"""A module a format: `recognises` a record by its content, and `read` yields its conversations."""

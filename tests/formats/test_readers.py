@@ -1,0 +1,62 @@
+"""Each format is recognised by its content and read: its calls paired, its copies dropped."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.errors import ConvbenchError
+from convbench.formats.importing import ImportPlan
+from convbench.formats.write import import_logs
+from tests.helpers.imports import import_rows, said, write_rows
+from tests.helpers.made_logs import MADE, POLICIES
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_import_logs_reads_a_log_of_each_format(tmp_path: Path, name: str) -> None:
+    rows, expected = MADE[name]
+    result = import_rows(tmp_path, rows, policy=POLICIES.get(name))
+    assert said(result) == expected
+    assert result.facts["format"] == f"{name.partition('-')[0]} 1"
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if len(MADE[name][0]) == 1])
+def test_import_logs_reads_one_json_value_over_several_lines(tmp_path: Path, name: str) -> None:
+    rows, expected = MADE[name]
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(rows[0], indent=1))
+    plan = ImportPlan(policy=POLICIES.get(name))
+    assert said(import_logs(str(path), tmp_path / "run", "id1", "log", plan)) == expected
+
+
+def spoilt(value: Any, draw: random.Random) -> Any:
+    """A value in which one place has another type, is missing, or stands elsewhere."""
+    if isinstance(value, dict) and value:
+        key = draw.choice(list(value))
+        changed = {**value, key: spoilt(value[key], draw)}
+        return {k: v for k, v in changed.items() if k != key} if draw.random() < 0.2 else changed
+    if isinstance(value, list) and value:
+        place = draw.randrange(len(value))
+        items = [*value[:place], spoilt(value[place], draw), *value[place + 1 :]]
+        draw.shuffle(items)
+        return items
+    return draw.choice([None, 3, "x", [], {}, True, [[]], {"role": 3}, -1.5, "\ud83d"])
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_import_logs_of_a_spoilt_log_is_counted_or_one_line(tmp_path: Path, name: str) -> None:
+    rows, _ = MADE[name]
+    for seed in range(40):
+        draw = random.Random(seed)
+        changed = spoilt(rows, draw)
+        lines = [json.dumps(row) for row in changed]
+        if seed % 4 == 0 and lines:
+            lines[-1] = lines[-1][: len(lines[-1]) // 2]
+        path = write_rows(tmp_path / f"log-{seed}.jsonl", lines)
+        with suppress(ConvbenchError):
+            import_logs(str(path), tmp_path / f"run-{seed}", "id1", "log", dry=seed > 2)
