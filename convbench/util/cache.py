@@ -1,4 +1,4 @@
-"""The cache folder, for what can be made again: converted weights, drawn questions, indexes."""
+"""The cache folder, for what can be made again: drawn questions, indexes."""
 
 from __future__ import annotations
 

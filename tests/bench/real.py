@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from convbench.models.gguf import MODELS
-from convbench.models.packaged import is_fetched
 from convbench.models.vllm import ARGUMENTS, PYTHON
-from convbench.util.cache import cache_folder
 from tests.bench.bench import ROOT, Row
+from tests.lab.smollm2 import FOLDER, is_fetched
 
 SERVED = {
     ARGUMENTS: "--dtype float32 --enforce-eager --max-model-len 1024",
@@ -40,12 +38,12 @@ def real(folder: Path) -> Iterator[Row]:
     32 tokens a reply; CONVBENCH_BENCH_GGUF=FILE adds llama.cpp with these weights,
     CONVBENCH_VLLM_PYTHON=INTERPRETER a vLLM server.
     """
-    if not is_fetched("smollm2"):
-        print("real: no weights; get them with: convbench models get smollm2", file=sys.stderr)
+    if not is_fetched():
+        print("real: no weights; get them with: python -m tests.lab.smollm2", file=sys.stderr)
         return
     size = os.environ.get("CONVBENCH_BENCH_REAL", f"{ROUNDS}x{COUNT}x{TOKENS}")
     rounds, count, tokens = (int(one) for one in size.split("x"))
-    weights = {name: str(cache_folder(MODELS) / "smollm2") for name in ("convbench", *STATIC)}
+    weights = {name: str(FOLDER) for name in ("convbench", *STATIC)}
     weights |= _gguf() | _vllm()
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in weights}
     for number in range(rounds):
@@ -95,7 +93,7 @@ def _gguf() -> dict[str, str]:
 def _vllm() -> dict[str, str]:
     """Return vLLM's weights, where it is here; else say what is missing."""
     if os.environ.get(PYTHON):
-        return {VLLM: str(cache_folder(MODELS) / "smollm2")}
+        return {VLLM: str(FOLDER)}
     print(f"real: no vLLM: name an interpreter that has it: {PYTHON}=PYTHON", file=sys.stderr)
     return {}
 

@@ -1,17 +1,11 @@
-"""Lines printed to be typed next that need a Hub, a fetched model or a policy of
-which a log says too little: each is run to its end."""
+"""Lines printed to be typed next that need a Hub: each is run to its end."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from convbench.models import packaged
-from convbench.models.gguf import SOURCE
 from tests.helpers.cli import convbench
 from tests.support.exhaustive import exhaustive
 from tests.support.hub_server import HubServer
@@ -41,13 +35,3 @@ def test_what_pull_prints(model: str, trains: bool, tmp_path: Path) -> None:
     for words in lines:
         few = ["--dry-run"] if words[0] == "train" else []
         run_to_end([*words, *few], tmp_path)
-
-
-def test_what_models_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the model had been fetched: the embedded policy lies in its place."""
-    monkeypatch.setenv("CONVBENCH_CACHE", str(tmp_path / "cache"))
-    folder = packaged.model_folder("smollm2")
-    shutil.copytree(str(resources.files("convbench") / "pocket" / "weights"), folder)
-    (folder / SOURCE).write_text(json.dumps({"from": "a test"}))
-    (words,) = next_words(run_to_end(["models", "get", "smollm2"], tmp_path).out)
-    run_to_end(words, tmp_path)

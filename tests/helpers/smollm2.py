@@ -93,10 +93,9 @@ def _merged(parts: list[str], rank: dict[tuple[str, ...], int]) -> set[tuple[str
 
 def main() -> None:
     """Write tokenizer, template and ids."""
-    from convbench.models.packaged import model_folder
+    from tests.lab.smollm2 import FOLDER
 
-    folder = model_folder("smollm2")
-    whole = tokenizer(folder)
+    whole = tokenizer(FOLDER)
     shown = {
         name: whole.apply_chat_template(case, tokenize=False, add_generation_prompt=True)
         for name, case in CASES.items()
@@ -105,9 +104,9 @@ def main() -> None:
     said = {text: whole(text, add_special_tokens=False)["input_ids"] for text in REPLIES}
     HERE.mkdir(exist_ok=True)
     for name in ("tokenizer_config.json", "chat_template.jinja"):
-        (HERE / name).write_text((folder / name).read_text())
+        (HERE / name).write_text((FOLDER / name).read_text())
     texts = [*shown.values(), *REPLIES]
-    part = shortened(json.loads((folder / "tokenizer.json").read_text()), texts)
+    part = shortened(json.loads((FOLDER / "tokenizer.json").read_text()), texts)
     (HERE / "tokenizer.json").write_text(json.dumps(part, ensure_ascii=False) + "\n")
     (HERE / "ids.json").write_text(json.dumps({"asked": ids, "said": said}) + "\n")
 

