@@ -115,6 +115,16 @@ class Placement:
         """Copies in a vLLM server (data parallel)."""
         return max(1, len(self.names or ()) // self.split)
 
+    @property
+    def torch_device(self) -> str | None:
+        """The first device as torch names it in this process: `cuda:N` or `cpu`; None if `names`
+        is None. Simulated devices are the CPU."""
+        if self.names is None:
+            return None
+        if not self.names or os.environ.get(SIMULATED):
+            return "cpu"
+        return f"cuda:{[device.name for device in list_devices()].index(self.names[0])}"
+
     def extra_environment(self) -> dict[str, str]:
         """Return `{"CUDA_VISIBLE_DEVICES": "0,1"}` for these devices, empty text for the CPU.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -234,7 +235,8 @@ class LocalModel(Model):
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
 
     async def aclose(self) -> None:
-        """End the thread after its current pass, wait for that, and release the weights.
+        """End the thread after its current pass, wait for that, and release the weights and, on a
+        card, their memory; CUDA's own context stays with this process.
 
         Calls that have not ended get neither reply nor error: their futures are left as they are.
         Nothing is done without a thread. A later call loads the weights again.
@@ -242,6 +244,8 @@ class LocalModel(Model):
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             batcher.close()
+            del batcher
+            _empty_card()
 
     def _end_ids(self, model: Any) -> frozenset[int]:
         """Return the token ids that end a reply: generation_config's and the tokenizer's."""
@@ -303,6 +307,15 @@ def _max_context(ref: str, config: Any) -> int:
     window = getattr(config, "sliding_window", None)
     used = getattr(config, "use_sliding_window", True)
     return min(longest, int(window)) if window and used else longest
+
+
+def _empty_card() -> None:
+    """Return the memory of what this process dropped to the card; do nothing without CUDA."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _cache_memory(model: Any, share: float | None) -> int:

@@ -6,12 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from convbench.errors import FatalModelError
 from convbench.models import prices
 from convbench.models.aliases import ResolvedModel, default_policy, resolve
-from convbench.models.devices import Placement, list_devices
+from convbench.models.devices import Placement
 from convbench.models.model import Model
 from convbench.models.prices import OPENAI_LIKE, Price
 from convbench.models.refusals import Note, Parameters, to_stderr
@@ -58,7 +57,7 @@ def open_model(
 
         return open_scripted(rest)
     if scheme == "local":
-        return _open_local(resolved, context, placement, note)
+        return _open_local(resolved, context, placement or Placement())
     if scheme == "vllm":
         from convbench.models.vllm import VLLMModel
 
@@ -74,28 +73,23 @@ def open_model(
     return _open_remote(resolved, api_base, media, note)
 
 
-def _open_local(
-    resolved: ResolvedModel, context: int | None, placement: Placement | None, note: Note
-) -> Model:
-    """Return a model of the local engine: in a subprocess if it has a placement or the machine has
-    devices, whose memory it must release; else in this process, which is faster to start."""
-    settings: dict[str, Any] = {
-        "context": context,
-        "reads": resolved.alias.reads,
-        "template": resolved.alias.extra_body.get("chat_template_kwargs"),
-    }
-    if placement is None and not list_devices():
-        from convbench.models.local import LocalModel
-
-        return LocalModel(resolved.ref, **settings)
-    if placement is not None and placement.vllm is not None:
+def _open_local(resolved: ResolvedModel, context: int | None, placement: Placement) -> Model:
+    """Return a model of the local engine, on the first of its devices."""
+    if placement.vllm is not None:
         raise FatalModelError(
             f"{resolved.ref}: found arguments of vLLM among its devices; expected "
             f"vllm:{resolved.ref.removeprefix('local:')}, or none"
         )
-    from convbench.models.subprocess_model import SubprocessModel
+    from convbench.models.local import LocalModel
 
-    return SubprocessModel(resolved.ref, placement or Placement(), settings, note=note)
+    return LocalModel(
+        resolved.ref,
+        context=context,
+        device=placement.torch_device,
+        reads=resolved.alias.reads,
+        template=resolved.alias.extra_body.get("chat_template_kwargs"),
+        share=placement.share,
+    )
 
 
 def with_member_settings(resolved: ResolvedModel, member: ModelConfig) -> ResolvedModel:

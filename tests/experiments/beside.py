@@ -22,7 +22,7 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 
 WAIT_S = 500.0
-OURS = ("convbench.models.worker", "/trainers/")
+OURS = ("/trainers/",)
 """What is in the command of a process that holds a model."""
 
 

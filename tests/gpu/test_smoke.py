@@ -1,4 +1,4 @@
-"""One real GPU: training in bf16, sampling in a process of its own, the card empty afterwards."""
+"""One real GPU: training in bf16, sampling, the card empty afterwards but for CUDA's context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from convbench.experiments.experiment import run_experiment
 from convbench.models import open_model
 from convbench.models.devices import list_devices
-from convbench.models.subprocess_model import SubprocessModel
+from convbench.models.local import LocalModel
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.schema import Sampling
@@ -22,6 +22,15 @@ from tests.helpers.cards import used
 pytestmark = pytest.mark.skipif(
     shutil.which("nvidia-smi") is None or not list_devices(), reason="no GPU here (nvidia-smi)"
 )
+
+
+@pytest.fixture(autouse=True)
+def _context() -> None:
+    """CUDA's context in this process, which stays."""
+    torch = pytest.importorskip("torch")
+    torch.zeros(1, device="cuda")
+
+
 SLACK = 64 << 20
 """Bytes on the card that others may come and go with."""
 TWO = {
@@ -39,7 +48,7 @@ def test_sampling_gives_the_card_back() -> None:
 
     async def main() -> int:
         model = open_model("local:pocket")
-        assert isinstance(model, SubprocessModel)
+        assert isinstance(model, LocalModel)
         try:
             said = [{"role": "user", "content": "hello"}]
             calls = (model.complete(said, Sampling(max_tokens=16), key=str(n)) for n in range(64))

@@ -120,6 +120,20 @@ def test_a_server_gets_its_devices_share_and_arguments(
             asyncio.run(wrong.start())
 
 
+def test_a_local_model_gets_the_first_of_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, which counts the cards that it sees."""
+    places = (None, (), ("3",), ("0", "3"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,0")
+    assert {Placement(names).torch_device for names in places} == {None, "cpu"}, "simulated"
+    seen = list_devices()
+    monkeypatch.delenv("CONVBENCH_SIMULATED_DEVICES")
+    monkeypatch.setattr("convbench.models.devices.list_devices", lambda: seen)
+    found = [Placement(names).torch_device for names in places]
+    assert found == [None, "cpu", "cuda:0", "cuda:1"]
+    with pytest.raises(FatalModelError, match="expected vllm:pocket, or none"):
+        open_model("local:pocket", placement=Placement(vllm={}))
+
+
 def test_training_gets_its_devices_and_a_port_of_its_own(tmp_path: Path) -> None:
     two = CallOptions(devices=("trainer=[1,2]",))
     assert (launching.count_accelerators(CallOptions()), launching.count_accelerators(two)) == (
