@@ -105,8 +105,6 @@ def _note_outcome(result: EvalResult, calls: CallOptions, context: RunContext) -
     if result.preview is not None:
         if result.judged is None:
             context.add_note("the parent has no verdicts, so no judge would score it")
-        for line in result.places:
-            context.add_note(line)
         return False
     context.note_failures(built)
     batch = " --batch" * calls.batch

@@ -65,12 +65,6 @@ class PlanAnswer(Answer):
     """GB that each card needs."""
     host_needed_gb: float
     """GB of host memory that all processes need."""
-    engine: dict[str, float]
-    """An engine that samples with the same model: GB of `weights`, of the `cache` of 32
-    conversations, and of the `context`; and if the cards hold it `cards_each` (tensor parallel),
-    `copies` (data parallel) and its `share` of each card."""
-    side_by_side: list[float]
-    """Shares of one card for a teacher and a checkpoint of this size; empty if they do not fit."""
     hours: float
     """Hours of the training."""
     throughput: str
@@ -119,8 +113,6 @@ def run(options: PlanOptions, context: RunContext) -> PlanAnswer:
         trainings=_memory_of(plan),
         card_needed_gb=_in_gb(best.card_bytes),
         host_needed_gb=_in_gb(best.host_bytes),
-        engine=_engine_of(plan),
-        side_by_side=[round(share, 3) for share in plan.shares or ()],
         hours=plan.hours,
         throughput=plan.throughput,
         usd=None if options.price is None else options.price * plan.hours * max(1, machine.cards),
@@ -137,23 +129,12 @@ def _memory_of(plan: TrainingPlan) -> dict[str, dict[str, float]]:
     }
 
 
-def _engine_of(plan: TrainingPlan) -> dict[str, float]:
-    """Return the engine's memory in GB, and where its copies stand."""
-    engine, stands = plan.engine, plan.engine_placement
-    uses = {"weights": engine.weights, "cache": engine.cache, "context": engine.overhead}
-    values = {name: _in_gb(size) for name, size in uses.items()}
-    if stands is not None:
-        copies = {"cards_each": stands.cards_each, "copies": stands.copies}
-        values |= {**copies, "share": round(stands.share, 3)}
-    return values
-
-
 def _in_gb(size: float) -> float:
     return round(size / 1e9, 3)
 
 
 def show(answer: PlanAnswer) -> None:
-    """Print the table of memory, what was chosen and why, the engine, hours and dollars."""
+    """Print the table of memory, what was chosen and why, hours and dollars."""
     plan: TrainingPlan = answer._source
     print_fact("recipe", f"{answer.recipe}: {plan.recipe.title}")
     print_fact("model", f"{quoted(answer.model)}, {answer.parameters / 1e6:,.1f} million weights")
@@ -165,7 +146,6 @@ def show(answer: PlanAnswer) -> None:
     print_fact("placed" if answer.fits else "missing", answer.placed)
     for reason in answer.reasons:
         print_fact("", reason)
-    print_fact("engine", _engine_line(answer))
     rows = f"{answer.rows:,} rows"
     print_fact("hours", f"about {_format_hours(answer.hours)} for {rows} ({answer.throughput})")
     if answer.usd is not None:
@@ -173,40 +153,21 @@ def show(answer: PlanAnswer) -> None:
 
 
 def _print_memory(answer: PlanAnswer) -> None:
-    """Print a row for each part of the memory and a column for each training and the engine."""
-    engine = {name: answer.engine[name] for name in ("weights", "cache", "context")}
-    columns = {**answer.trainings, "engine": {**engine, "card": sum(engine.values())}}
+    """Print a row for each part of the memory and a column for each training."""
     table = Table(box=None, pad_edge=False)
     table.add_column("GB at the peak")
-    for name in columns:
+    for name in answer.trainings:
         table.add_column(name, justify="right")
     words = {"optimizer": "optimiser", "margin": "allocator's margin", "context": "CUDA, libraries"}
     words |= {"card": "a card" if answer.cards else "a process", "host": "host, a process"}
-    for part in (*PARTS, "cache", "margin", "context", "card", "host"):
-        cells = (_table_cell(column.get(part)) for column in columns.values())
+    for part in (*PARTS, "margin", "context", "card", "host"):
+        cells = (_table_cell(column.get(part)) for column in answer.trainings.values())
         table.add_row(words.get(part, part), *cells)
     print_table(table)
 
 
 def _table_cell(value: float | None) -> str:
     return f"{value:,.1f}" if value else "-"
-
-
-def _engine_line(answer: PlanAnswer) -> str:
-    """Return where copies of the engine stand."""
-    if not answer.cards:
-        return "no card: the local engine on the CPU"
-    if "copies" not in answer.engine:
-        return "does not fit these cards"
-    both = ", ".join(f"{share:.2f}" for share in answer.side_by_side)
-    split, copies = int(answer.engine["cards_each"]), int(answer.engine["copies"])
-    each = f" of {split} cards each" if split > 1 else ""
-    count = f"{copies} cop{'y' if copies == 1 else 'ies'}{each}"
-    return (
-        f"{count}, {answer.engine['share']:.2f} of a card; "
-        "a teacher and a checkpoint of this size on one card: "
-        + (f"shares {both}" if both else "do not fit")
-    )
 
 
 def _format_hours(hours: float) -> str:

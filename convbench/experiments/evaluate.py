@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.judges.ready import check_ready
 from convbench.judges.resolve import Judge
 from convbench.judges.run import JudgeResult, judge_with, judges_of
-from convbench.models.refusals import Note
 from convbench.models.vllm import can_run
 from convbench.models.weights_path import folder_of, weights_fingerprint, without_latest
 from convbench.options.evaluate import EvalOptions
@@ -53,8 +52,6 @@ class EvalResult:
     """In a dry run: what the policy would be sent."""
     problem: ConvbenchError | None = None
     """In a dry run: the error that the evaluation itself would raise, or None."""
-    places: list[str] = field(default_factory=list)
-    """In a dry run: a line on where models that run here stand."""
 
 
 def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
@@ -120,27 +117,25 @@ def _preview_evaluation(
     previews = [preview_unbuilt(judge, child.manifest, shown, calls) for judge in judges]
     judged = JudgeResult(child, previews=previews) if judges else None
     result = EvalResult(child, parent, BuildSummary(), judged, shown)
-    result.problem = _what_stops(parent, child, judges, calls, result.places.append)
+    result.problem = _what_stops(parent, child, judges, calls)
     return result
 
 
 def _what_stops(
-    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions, note: Note
+    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions
 ) -> ConvbenchError | None:
     """Return the error that would stop an evaluation, or None."""
     try:
-        _refuse_unready(parent, child, judges, replace(calls, remembers=False), note)
+        _refuse_unready(parent, child, judges, replace(calls, remembers=False))
     except ConvbenchError as error:
         return error
     return None
 
 
-def _refuse_unready(
-    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions, note: Note | None = None
-) -> None:
+def _refuse_unready(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
     """Raise ConvbenchError if calls are left and the policy or a judge could not be asked."""
     if not on_disk(child) or any(missing_jobs(child)):
-        check_cast(child, calls, note)
+        check_cast(child, calls)
         check_ready(judges, calls, parent)
 
 

@@ -12,7 +12,6 @@ from convbench.errors import ConvbenchError, PreflightError
 from convbench.experiments.adaptation_memory import check_adaptations
 from convbench.experiments.amounts import ResourceEstimate, sum_estimates
 from convbench.experiments.cells import PlannedStep, choose_steps, plan_steps
-from convbench.experiments.engine_fit import check_engines
 from convbench.experiments.estimate import check_disk, estimate_cells
 from convbench.experiments.preflight import PreflightFindings, is_complete, run_preflight
 from convbench.experiments.run import ProgressListener, run_steps
@@ -192,7 +191,6 @@ def _make_plan(
     undone = [part for part in parts if not is_complete(part, root, record)]
     amounts = estimate_cells(undone, findings, options)
     check_adaptations(findings, options.calls)
-    check_engines(findings, undone, options)
     check_disk(findings, root, sum_estimates(list(amounts.values())))
     placements = {address: line for (address, _), line in findings.placements.items()}
     return ExperimentPlan(undone, amounts, findings.missing_lines, list(findings.notes), placements)

@@ -38,7 +38,7 @@ from convbench.learn.train import (
     place_options,
     split_sets,
 )
-from convbench.models.devices import missing_devices
+from convbench.models.devices import check_apart, missing_devices
 from convbench.models.open import OPENAI, base_of, policy_or_default
 from convbench.models.weights_path import check_model, resolve_reference
 from convbench.options.evaluate import EvalOptions
@@ -46,7 +46,7 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.options.specs import load_plugins
 from convbench.rollout.build import new_run_manifest
-from convbench.rollout.calls import check_cast
+from convbench.rollout.calls import check_cast, device_placement, is_engine
 from convbench.rollout.manifest import make_model_config
 from convbench.rollout.preview import preview_build
 from convbench.schema import ModelConfig, RunManifest, TaskSpec
@@ -166,6 +166,9 @@ def run_preflight(
     for planned in undone:
         if planned.step.kind == "build":
             _check_same_settings(findings, planned, root, record)
+        elif planned.step.kind == "eval" and not planned.step.policy:
+            check = _checkpoint_check(findings, planned, without_address(options))
+            findings.run_check(planned.step.address, check)
     _check_judges(findings, undone, root, options)
     for planned in undone:
         if planned.step.policy:
@@ -237,6 +240,29 @@ def _check_cast(run: Run, calls: CallOptions) -> None:
     check_cast(run, calls)
     for member in run.manifest.cast.values():
         check_server(member.model, member.api_base)
+
+
+def _checkpoint_check(
+    findings: PreflightFindings, planned: PlannedStep, options: ExperimentOptions
+) -> Callable[[], None]:
+    """Return a check of the devices of a checkpoint, which this machine runs, and the other
+    speakers."""
+
+    def check() -> None:
+        inputs = findings.cells.get(planned.step.cell.name)
+        if inputs is None:
+            return
+        cast, policy = inputs.manifest.cast, inputs.manifest.protocol.policy
+        others = {
+            member.model
+            for name, member in cast.items()
+            if name != policy and is_engine(member.model, member.api_base)
+        }
+        placements = [device_placement(options.calls, role) for role in ("policy", "teacher")]
+        for other in others:
+            check_apart([("the checkpoint", placements[0]), (other, placements[1])])
+
+    return check
 
 
 def _open_inputs(path: Path) -> CellInputs:

@@ -32,12 +32,11 @@ from convbench.learn.train import (
     split_sets,
 )
 from convbench.models.aliases import resolve
-from convbench.models.devices import list_devices
+from convbench.models.devices import Placement, list_devices
 from convbench.models.open import policy_or_default
-from convbench.models.side_by_side import ENGINES, Engine, cards_of_copy
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import parse_devices
-from convbench.rollout.calls import device_placement
+from convbench.rollout.calls import device_placement, is_engine
 from convbench.schema.run import Role
 
 TOLERANCE = 1e-9
@@ -229,20 +228,15 @@ def options_per_device(
     options = replace(options, calls=calls)
     devices, count = parse_devices(options.calls.devices), len(list_devices())
     counts = _device_counts(planned, options, cards)
-    first_free = counts.get("policy", 0)
-    offsets = {role: first_free if role == "teacher" else 0 for role in counts}
-    if count < max((offsets[role] + counts[role] for role in counts), default=0):
-        teacher = counts.pop("teacher", 0)  # it shares the policy's devices
-        counts |= {"policy": max(counts["policy"], teacher)} if "policy" in counts else {}
     pools: dict[Role, tuple[int, ...]] = {}
     for role, used in counts.items():
         pool = devices.for_role(role)
         if pool is None or len(pool) > used:
             pools[role] = tuple(range(count)) if pool is None else pool
-    size = max((offsets[role] + counts[role] for role in pools), default=1)
+    size = max((counts[role] for role in pools), default=1)
     by_devices: dict[tuple[str, ...], ExperimentOptions] = {}
     for first in range(0, count - size + 1, size):
-        parts = {role: [first + offsets[role] + n for n in range(counts[role])] for role in pools}
+        parts = {role: [first + n for n in range(counts[role])] for role in pools}
         inside = {role for role, pool in pools.items() if set(parts[role]) <= set(pool)}
         if inside:
             for role in pools.keys() - inside:
@@ -254,22 +248,20 @@ def options_per_device(
 
 
 def _device_counts(planned: PlannedStep, options: ExperimentOptions, cards: int) -> dict[Role, int]:
-    """Return how many devices each role uses in this step: those of one copy of a model that this
-    machine runs, for vLLM with a copy on each of so many `cards`; one a process for a training. A
-    role that is not there gets all of its devices: a vLLM that is spread over those that the user
-    names, a training that samples or judges first."""
+    """Return how many devices each role uses in this step: one for the local engine, for vLLM as
+    many of `cards` as its copies fill; one a process for a training. A role that is not there gets
+    all of its devices: a vLLM that is spread over those that the user names, a training that
+    samples or judges first."""
     step, devices = planned.step, parse_devices(options.calls.devices)
     counts: dict[Role, int] = {}
-    growing: list[Role] = []
     for role, models in models_of_step(planned, options).items():
-        schemes = {ref.partition(":")[0] for ref in models}
-        is_spread = "local" not in schemes and devices.for_role(role) is not None
-        if schemes & set(ENGINES) and not is_spread:
-            counts[role] = max(_cards_of_copy(ref, role, options) for ref in models)
-            growing += [role] if "local" not in schemes else []
-    side_by_side: tuple[tuple[Role, ...], ...] = (("policy", "teacher"), ("judge",))
-    for roles in side_by_side:
-        _spread_copies(counts, [role for role in growing if role in roles], roles, cards)
+        if not any(is_engine(ref, None) for ref in models):
+            continue
+        if any(ref.startswith("local:") for ref in models):
+            counts[role] = 1
+        elif devices.for_role(role) is None:
+            split = (device_placement(options.calls, role) or Placement()).split
+            counts[role] = split * max(1, cards // split)
     if step.kind == "train":
         processes = _count_processes(planned, options)
         if processes == 1 or not _has_preparation(planned, options):
@@ -277,23 +269,9 @@ def _device_counts(planned: PlannedStep, options: ExperimentOptions, cards: int)
     return counts
 
 
-def _spread_copies(
-    counts: dict[Role, int], growing: Sequence[Role], roles: Sequence[Role], cards: int
-) -> None:
-    """Give roles that run side by side one more copy each in turn, as long as they all have no more
-    than so many cards."""
-    each = {role: counts[role] for role in growing}
-    queue = list(growing)
-    while queue:
-        role = queue.pop(0)
-        if sum(counts.get(other, 0) for other in roles) + each[role] <= cards:
-            counts[role] += each[role]
-            queue.append(role)
-
-
 def models_of_step(planned: PlannedStep, options: ExperimentOptions) -> dict[Role, set[str]]:
-    """Return the models that a step calls, by role: a checkpoint by the model that it starts from,
-    with its engine. A teacher that is the policy, or has the policy's devices, is not listed."""
+    """Return the models that a step calls as policy and judge: a checkpoint by the model that it
+    starts from, with its engine."""
     step, devices = planned.step, parse_devices(options.calls.devices)
     models: dict[Role, set[str]] = {}
     policy = _policy_reference(planned, options)
@@ -302,23 +280,9 @@ def models_of_step(planned: PlannedStep, options: ExperimentOptions) -> dict[Rol
             engine = "vllm" if "policy" in devices.vllm else "local"  # a checkpoint's
             policy = f"{engine}:{policy.removeprefix('local:')}"
         models["policy"] = {policy}
-    if step.kind in ("build", "eval") and planned.spec.teacher is not None:
-        teacher = model_reference(planned.spec.teacher, options.specs.folders)
-        own = step.kind == "eval" or teacher != policy
-        if own and devices.policy is None and devices.teacher is None:
-            models["teacher"] = {teacher}
     if step.kind in ("judge", "eval"):
         models["judge"] = set(_judge_models(planned, options))
     return models
-
-
-def _cards_of_copy(ref: str, role: Role, options: ExperimentOptions) -> int:
-    """Return how many cards a copy of a model takes; 1 if they do not hold it, which is reported
-    before."""
-    try:
-        return cards_of_copy(Engine(ref, device_placement(options.calls, role)))
-    except ConvbenchError:
-        return 1
 
 
 def _count_processes(planned: PlannedStep, options: ExperimentOptions) -> int:

@@ -25,7 +25,6 @@ from convbench.models.open import has_batches
 from convbench.models.prices import is_provider
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
-from convbench.rollout.calls import describe_alone
 from convbench.store import Run, find_run
 
 SPEC_FILES = (".yaml", ".yml")
@@ -136,16 +135,11 @@ def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> Judg
             if shown.estimate.conversations
         ]
         problem = find_problem(pending, calls, run)
-        places = [
-            describe_alone(item.model, item.spec.api_base, calls, "judge")
-            for item in (pending if problem is None else ())
-            if item.model is not None
-        ]
         return JudgeResult(
             run,
             previews=previews,
             problem=problem,
-            warnings=[*unquoted_warnings(judges), *filter(None, places)],
+            warnings=unquoted_warnings(judges),
         )
     result = judge_with(run, judges, calls)
     if options.controls and all(

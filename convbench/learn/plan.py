@@ -1,4 +1,4 @@
-"""Plan a training before there is a run: its memory on a machine's cards, its engine, hours and
+"""Plan a training before there is a run: its memory on a machine's cards, hours and
 dollars. Arithmetic alone: no torch, nothing is loaded or written."""
 
 from __future__ import annotations
@@ -21,13 +21,6 @@ from convbench.learn.placement import (
 from convbench.learn.steps import StepCount, row_limit
 from convbench.learn.train import load_recipe, planned_placement, split_sets
 from convbench.models.devices import GB, parse_cards
-from convbench.models.engine_memory import (
-    EngineMemory,
-    EnginePlacement,
-    engine_memory,
-    place_engine,
-    shares_of_card,
-)
 from convbench.models.weights_path import ModelShape, policy_weights, resolve_reference, shape_of
 from convbench.options.plan import PlanOptions
 from convbench.options.specs import load_plugins
@@ -45,8 +38,6 @@ UPDATED_ON_HOST = 1e9
 """Assumed weights a second that AdamW updates in host memory."""
 BUS_BYTES = 2.5e10
 """Assumed bytes a second between host memory and one card."""
-CONVERSATIONS = 32
-"""Conversations that an engine holds at once, as many as calls are in flight by default."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +50,6 @@ class TrainingPlan:
     machine: Machine
     lengths: RowLengths
     placement: TrainingPlacement
-    engine: EngineMemory
-    """vLLM with the same model, which samples before the training and after it."""
-    engine_placement: EnginePlacement | None
-    """None if the cards cannot hold it, or without cards."""
-    shares: tuple[float, ...] | None
-    """Shares of a card for a teacher and a checkpoint of this size side by side; None if they do
-    not fit on one."""
     hours: float
     """Hours of the training of `lengths.rows` rows."""
     throughput: str
@@ -106,7 +90,6 @@ def plan_training(options: PlanOptions) -> TrainingPlan:
         raise UsageError("plan: the size of this machine's cards is unknown; expected --cards 1x80")
     placement = planned_placement(training, recipe, recipe.model or "", lengths, machine)
     assert placement is not None  # its shape is known
-    engine = engine_memory(shape, lengths.longest, CONVERSATIONS)
     hours, throughput = _training_hours(placement.best, shape, lengths, run)
     return TrainingPlan(
         recipe,
@@ -115,9 +98,6 @@ def plan_training(options: PlanOptions) -> TrainingPlan:
         machine,
         lengths,
         placement,
-        engine,
-        place_engine(engine, machine.cards, machine.card_bytes),
-        shares_of_card([engine, engine], machine.card_bytes) if machine.cards else None,
         hours,
         throughput,
     )

@@ -13,8 +13,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
-from convbench.errors import SpecError
+from convbench.errors import FatalModelError, SpecError
 from convbench.schema.run import Devices, Flag, Role
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -102,18 +103,22 @@ class Placement:
     """Share of their memory; None: all of it."""
     vllm: Mapping[str, Flag] | None = field(default=None, hash=False)
     """Arguments of its vLLM server; None: none are set."""
-    cards_each: int | None = None
-    """Devices that each copy in its vLLM server is split over; None: one copy over all."""
 
     @property
     def split(self) -> int:
-        """Devices that each copy in a vLLM server is split over (tensor parallel)."""
-        return self.cards_each or len(self.names or ()) or 1
+        """Devices that each copy in a vLLM server is split over: what the user sets, else 1."""
+        return self._vllm_number("tensor-parallel-size") or 1
 
     @property
     def copies(self) -> int:
-        """Copies in a vLLM server (data parallel)."""
-        return max(1, len(self.names or ()) // self.split)
+        """Copies in a vLLM server: what the user sets, else as many as its devices hold."""
+        own = self._vllm_number("data-parallel-size")
+        return own or max(1, len(self.names or ()) // self.split)
+
+    def _vllm_number(self, name: str) -> int | None:
+        """Return a whole number among the arguments of the vLLM server, else None."""
+        values = [v for key, v in (self.vllm or {}).items() if key.replace("_", "-") == name]
+        return int(str(values[-1])) if values and str(values[-1]).isdigit() else None
 
     @property
     def torch_device(self) -> str | None:
@@ -144,6 +149,21 @@ def placement_of(devices: Devices, role: str) -> Placement | None:
         return None
     names = None if numbers is None else names_of(numbers, f"devices: {role}")
     return Placement(names, share, vllm)
+
+
+def check_apart(engines: Sequence[tuple[str, Placement | None]]) -> None:
+    """Raise FatalModelError if two different models (reference, placement) that this machine runs
+    at the same time have a device in common and not each a share of it."""
+    seen = [device.name for device in list_devices()]
+    for (one, first), (other, second) in combinations(engines, 2):
+        placements = [placement or Placement() for placement in (first, second)]
+        names = [set(seen if p.names is None else p.names) for p in placements]
+        if one != other and names[0] & names[1] and not all(p.share for p in placements):
+            raise FatalModelError(
+                f"{one} and {other} run at once on this machine; expected devices of their own "
+                "(--devices 'policy=[0]' --devices 'teacher=[1]') or shares of the same ones "
+                "(--devices share.policy=0.45 --devices share.teacher=0.45)"
+            )
 
 
 def names_of(numbers: Sequence[int], what: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from convbench.errors import FatalModelError
 from convbench.models import prices
 from convbench.models.aliases import ResolvedModel, default_policy, resolve
-from convbench.models.devices import Placement
+from convbench.models.devices import Placement, list_devices
 from convbench.models.model import Model
 from convbench.models.prices import OPENAI_LIKE, Price
 from convbench.models.refusals import Note, Parameters, to_stderr
@@ -68,9 +68,15 @@ def open_model(
             context=context,
             media=media,
             parameters=_parameters_for(resolved, None, note),
-            placement=placement or Placement(),
+            placement=_on_all_devices(placement or Placement()),
         )
     return _open_remote(resolved, api_base, media, note)
+
+
+def _on_all_devices(placement: Placement) -> Placement:
+    """Return a vLLM server's placement, on all devices that it may use if none are set."""
+    names = tuple(device.name for device in list_devices())
+    return replace(placement, names=names) if names and placement.names is None else placement
 
 
 def _open_local(resolved: ResolvedModel, context: int | None, placement: Placement) -> Model:

@@ -235,17 +235,14 @@ def can_run(python: str | Path | None = None) -> bool:
 def placed_arguments(placement: Placement, is_parallel: bool = False) -> list[str]:
     """Return a server's arguments for its placement; empty if it sets nothing.
 
-    They are the devices that each copy is split over and the copies, unless the user sets these
-    (elsewhere if `is_parallel`); the share of their memory; and the user's own arguments without
-    `port` and those that are None or False. Raise FatalModelError for one that is malformed or that
-    convbench sets itself.
+    They are a copy on each device, unless the user sets that (elsewhere if `is_parallel`); the
+    share of their memory; and the user's own arguments without `port` and those that are None or
+    False. Raise FatalModelError for one that is malformed or that convbench sets itself.
     """
     own = {name.replace("_", "-") for name in placement.vllm or {}}
     arguments: list[str] = []
-    counts = {"tensor-parallel-size": placement.split, "data-parallel-size": placement.copies}
-    for flag, count in counts.items() if not is_parallel else ():
-        if count > 1 and flag not in own:
-            arguments += [f"--{flag}", str(count)]
+    if placement.copies > 1 and "data-parallel-size" not in own and not is_parallel:
+        arguments += ["--data-parallel-size", str(placement.copies)]
     if placement.share is not None:
         arguments += ["--gpu-memory-utilization", f"{placement.share:g}"]
     for name, value in (placement.vllm or {}).items():

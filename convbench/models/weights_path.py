@@ -313,16 +313,6 @@ def shape_of(model: str) -> ModelShape | None:
     return _read_shape(_read_config(model))
 
 
-@lru_cache
-def has_dense_weights(model: str) -> bool:
-    """Return True unless a model's config.json tells of experts or of quantised weights, whose
-    number or size `shape_of` does not tell."""
-    config = _read_config(model)
-    return not any(
-        "quantization" in key or "expert" in key for key, value in config.items() if value
-    )
-
-
 def _read_config(model: str) -> dict[str, Any]:
     """Return a model's config.json, of several parts that of the text with a quantisation of all;
     empty without one."""

@@ -21,7 +21,6 @@ from convbench.errors import ConvbenchError, FatalModelError, RunError, SpecErro
 from convbench.models.batch import no_batches
 from convbench.models.model import Model
 from convbench.models.open import policy_or_default
-from convbench.models.refusals import Note, to_stderr
 from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
@@ -227,7 +226,7 @@ async def build_missing_in_loop(
 ) -> BuildSummary:
     """Do what `build_missing` does, in a running event loop and without taking the lock, which the
     caller holds."""
-    async with open_cast(run, options, to_stderr) as cast:
+    async with open_cast(run, options) as cast:
         many = max_calls(options, cast.values())
         async with open_caller(run, options, label, many, cast.values()) as caller:
             jobs = max_conversations(many, cast.values())
@@ -294,7 +293,7 @@ def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) 
     calls = options.calls.with_user_models(*_user_models(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
     if options.dry_run:
-        result.problem = _dry_run_problem(options, run, calls, result.warnings.append)
+        result.problem = _dry_run_problem(options, run, calls)
         unnamed = result.problem is not None and options.model is None and existing is None
         if unnamed:
             unpriced = first.estimate.model_copy(update={"usd": None})
@@ -318,23 +317,20 @@ def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) 
     return result
 
 
-def _check_can_run(run: Run, calls: CallOptions, note: Note | None = None) -> None:
+def _check_can_run(run: Run, calls: CallOptions) -> None:
     """Raise an error if the cast cannot be called, or not in batches although `--batch` is
     given."""
-    if not check_cast(run, calls, note) and calls.batch:
+    if not check_cast(run, calls) and calls.batch:
         models = (member.model for member in run.manifest.cast.values() if member.model != SCRIPT)
         raise FatalModelError(no_batches(*models))
 
 
-def _dry_run_problem(
-    options: BuildOptions, run: Run, calls: CallOptions, note: Note
-) -> ConvbenchError | None:
-    """Return the error that would stop the run after a dry run, or None if nothing would; `note`
-    gets a line on where models that run here stand."""
+def _dry_run_problem(options: BuildOptions, run: Run, calls: CallOptions) -> ConvbenchError | None:
+    """Return the error that would stop the run after a dry run, or None if nothing would."""
     try:
         if options.task is not None:
             _policy_model(options)
-        _check_can_run(run, replace(calls, remembers=False), note)
+        _check_can_run(run, replace(calls, remembers=False))
     except ConvbenchError as error:
         return error
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from convbench.engine import (
@@ -26,16 +27,9 @@ from convbench.engine.wire_file import WireFile
 from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.consent import is_known, printable_line, remember_address, require_consent
-from convbench.models.devices import Placement, placement_of
+from convbench.models.devices import Placement, check_apart, placement_of
 from convbench.models.model import Model
 from convbench.models.open import open_model
-from convbench.models.refusals import Note
-from convbench.models.side_by_side import (
-    ENGINES,
-    Engine,
-    describe_side_by_side,
-    place_side_by_side,
-)
 from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.schema import ModelConfig, RunManifest, canonical_json
@@ -49,9 +43,6 @@ DEFAULT_CALLS = 32
 """Calls in flight if the user sets no number."""
 CONVERSATIONS_PER_CALL = 1.5
 """Conversations in progress for each call that may be in flight."""
-
-PROMPT_TOKENS = 2_048
-"""Assumed tokens of a conversation's prompts beside its replies."""
 
 SCRIPT = "script"
 """Stands for a model if all of a speaker's steps are scripted."""
@@ -189,19 +180,16 @@ async def open_caller(
 
 
 @asynccontextmanager
-async def open_cast(
-    run: Run, options: CallOptions, note: Note | None = None
-) -> AsyncIterator[dict[str, Model]]:
+async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, Model]]:
     """Yield the open models of a run's cast by speaker, and close them at the end.
 
     A speaker whose steps are all scripted has none. Speakers with equal configurations, addresses
-    and devices share one model. Different models that this machine runs get cards of their own, or
-    shares of one (`place_side_by_side`); `note` is called with a line on that. Raise RunError if
-    the user did not agree to a model being called, and the errors of opening a model.
+    and devices share one model. Raise FatalModelError if different models would run on one device,
+    RunError if the user did not agree to a model being called, and the errors of opening a model.
     """
     opened: dict[str, Model] = {}
     cast: dict[str, Model] = {}
-    placements = cast_placements(run, options, note)
+    placements = _cast_placements(run, options)
     async with AsyncExitStack() as stack:
         for name, member in run.manifest.cast.items():
             if member.model == SCRIPT:
@@ -224,40 +212,22 @@ async def open_cast(
         yield cast
 
 
-def cast_placements(
-    run: Run, options: CallOptions, note: Note | None = None
-) -> dict[str, Placement | None]:
-    """Return the placement of each speaker of a run's cast; those that this machine runs at the
-    same time with different weights stand side by side, of which `note` gets a line, as of several
-    copies. Raise FatalModelError if one does not fit its cards."""
-    placements: dict[str, Placement | None] = {}
-    engines: dict[str, Engine] = {}
-    for name, member in run.manifest.cast.items():
-        role: Role = "policy" if name == run.manifest.protocol.policy else "teacher"
-        placements[name] = device_placement(options, role)
-        if _is_engine(member.model, _member_address(run, member, options)):
-            tokens = most_tokens(run.manifest)
-            engines.setdefault(member.model, Engine(member.model, placements[name], tokens))
-    together = list(engines.values())
-    side_by_side = place_side_by_side(together)
-    if side_by_side == [engine.placement for engine in together]:
-        return placements
-    line = describe_side_by_side(together, side_by_side)
-    if note is not None and line is not None:
-        note(line)
-    by_model = dict(zip(engines, side_by_side, strict=True))
-    return {
-        name: by_model.get(member.model, placements[name])
-        for name, member in run.manifest.cast.items()
+def _cast_placements(run: Run, options: CallOptions) -> dict[str, Placement | None]:
+    """Return the placement of each speaker of a run's cast. Raise FatalModelError if two models
+    that this machine runs are not apart."""
+    policy = run.manifest.protocol.policy
+    cast = run.manifest.cast
+    placements = {
+        name: device_placement(options, "policy" if name == policy else "teacher") for name in cast
     }
-
-
-def most_tokens(manifest: RunManifest) -> int:
-    """Return the most tokens of a conversation: assumed prompts, and in each turn a reply of every
-    model at full length."""
-    callers = [name for name, member in manifest.cast.items() if member.model != SCRIPT]
-    replies = sum(most_reply_tokens(manifest, name) for name in callers)
-    return PROMPT_TOKENS + max(1, manifest.turns) * replies
+    check_apart(
+        [
+            (member.model, placements[name])
+            for name, member in cast.items()
+            if is_engine(member.model, _member_address(run, member, options))
+        ]
+    )
+    return placements
 
 
 def most_reply_tokens(manifest: RunManifest, speaker: str) -> int:
@@ -266,9 +236,9 @@ def most_reply_tokens(manifest: RunManifest, speaker: str) -> int:
     return (settings and settings.max_tokens) or manifest.cast[speaker].sampling.max_tokens
 
 
-def check_cast(run: Run, options: CallOptions, note: Note | None = None) -> bool:
-    """Check that every model of the cast can be called, and that those that this machine runs fit
-    it, before the run is written or money is spent; `note` gets a line on where they stand.
+def check_cast(run: Run, options: CallOptions) -> bool:
+    """Check that every model of the cast can be called, and that those that this machine runs have
+    devices of their own, before the run is written or money is spent.
 
     Return whether at least one of them can be called in batches. `run` need not be on disk yet.
     Raise ModelError, MissingDependency, BudgetError (there is a budget and a price is unknown) or
@@ -276,7 +246,7 @@ def check_cast(run: Run, options: CallOptions, note: Note | None = None) -> bool
     """
 
     async def check_models() -> bool:
-        async with open_cast(run, options, note) as cast:
+        async with open_cast(run, options) as cast:
             for model in cast.values():
                 check_affordable(model, options)
             return any(model.batches is not None for model in cast.values())
@@ -309,33 +279,20 @@ def _member_address(run: Run, member: ModelConfig, options: CallOptions) -> str 
 def device_placement(options: CallOptions, role: Role) -> Placement | None:
     """Return the devices that `--devices` sets for a role, or None if it sets nothing.
 
-    A teacher without settings of its own gets the policy's. Raise SpecError for a device that does
-    not exist or an invalid pair.
+    A teacher without settings of its own gets the policy's, without devices of its own the
+    policy's devices. Raise SpecError for a device that does not exist or an invalid pair.
     """
     devices = parse_devices(options.devices)
     own = placement_of(devices, role)
-    return placement_of(devices, "policy") if own is None and role == "teacher" else own
+    policy = placement_of(devices, "policy") if role == "teacher" else None
+    if own is None or policy is None or own.names is not None:
+        return own or policy
+    return replace(own, names=policy.names)
 
 
-def describe_alone(ref: str, api_base: str | None, options: CallOptions, role: Role) -> str | None:
-    """Return one line on where a model stands that runs here beside no other, if it is on several
-    cards. Raise FatalModelError if it does not fit them."""
-    if not _is_engine(ref, api_base):
-        return None
-    return describe_side_by_side([Engine(ref)], [place_alone(ref, api_base, options, role)])
-
-
-def place_alone(
-    ref: str, api_base: str | None, options: CallOptions, role: Role
-) -> Placement | None:
-    """Return the placement of a model that runs here beside no other, on the devices of a role.
-    Raise FatalModelError if it does not fit them."""
-    own = device_placement(options, role)
-    return place_side_by_side([Engine(ref, own)])[0] if _is_engine(ref, api_base) else own
-
-
-def _is_engine(ref: str, api_base: str | None) -> bool:
-    return api_base is None and ref.partition(":")[0] in ENGINES
+def is_engine(ref: str, api_base: str | None) -> bool:
+    """Return True if this machine runs the model."""
+    return api_base is None and ref.startswith(("local:", "vllm:"))
 
 
 def open_for(
@@ -361,7 +318,7 @@ def open_for(
     check_consent(run, ref, base, options)
     if member is not None:
         _refuse_body(run, member, base, options)
-    placed_at = placement if role is None else place_alone(ref, base, options, role)
+    placed_at = placement if role is None else device_placement(options, role)
     return open_model(
         ref,
         api_base=base,

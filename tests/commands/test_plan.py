@@ -35,7 +35,6 @@ def test_a_plan_that_fits(typist: Typist, llama: Path, tmp_path: Path) -> None:
     assert total == pytest.approx(training["card"], abs=0.01)
     assert plan["card_needed_gb"] == training["card"] < 80
     assert 128 < plan["host_needed_gb"] < 256
-    assert plan["engine"]["copies"] == 1
     assert plan["hours"] > 0
     assert plan["throughput"].startswith("stated: ")
     assert plan["usd"] is None
@@ -46,7 +45,6 @@ def test_a_plan_that_fits(typist: Typist, llama: Path, tmp_path: Path) -> None:
     for text in (
         "optimiser",
         "activations",
-        "engine",
         "placed",
         "does not fit: none on 1 card",
         "2,048 tokens (assumed: neither --run nor --tokens)",
@@ -106,7 +104,6 @@ def test_sweet_and_the_readings_of_a_student(typist: Typist, llama: Path) -> Non
     )["result"]
     assert sweet["fits"]
     assert list(sweet["trainings"]) == ["critic", "sweet", "ranking"]
-    assert sweet["engine"]["copies"] == 8
     shown = typist("plan", "star-gate-d", "--model", "llama", *ONE, "--host", "256")
     assert "at least 128 GB" in shown.err
     few = typist("plan", "star-gate-d-first8", "--model", "llama", *ONE, "--host", "256")

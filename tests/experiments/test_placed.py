@@ -9,17 +9,12 @@ import yaml
 
 from convbench.errors import PreflightError
 from convbench.experiments.cells import plan_steps
-from convbench.experiments.evaluate import evaluate_policy
 from convbench.experiments.experiment import load_specs
 from convbench.experiments.scheduler import tasks_of
-from convbench.judges.command import judge_run
-from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from tests.experiments.ran import ran
 from tests.helpers.shapes import write_model
-from tests.helpers.tiny import judged_run
 from tests.helpers.vllm import python
 
 __all__ = ["python"]
@@ -157,71 +152,20 @@ def clarifying(folder: Path, model: str, teacher: str) -> dict[str, object]:
 
 @pytest.mark.usefixtures("python")
 @pytest.mark.parametrize("engine", ["local", "vllm"])
-def test_engines_that_run_at_once_are_placed_before_anything_is_paid(
+def test_engines_that_run_at_once_need_devices_before_anything_is_paid(
     folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(folder / "python"))
     write_model(folder / "teacher")
     policy, teacher = f"{engine}:{folder / 'llama'}", f"vllm:{folder / 'teacher'}"
     settings = clarifying(folder, policy, teacher)
-
-    def planned(cards: str) -> tuple[list[str], list[str]]:
-        simulate(monkeypatch, cards, 1000)
-        plan = ran(folder, settings, dry_run=True).plan
-        return plan.missing, [note for note in plan.notes if "at once on this machine" in note]
-
-    shares = ("43%", "46%") if engine == "local" else ("45%", "45%")
-    assert planned("1x80") == ([], [
-        f"at once on this machine: {policy} on card 0 ({shares[0]} of it); {teacher} on card 0 "
-        f"({shares[1]} of it) (--devices sets other places)"
-    ])  # fmt: skip
-    missing, _ = planned("1x40")
-    (line,) = [line for line in missing if "run at once" in line]
+    simulate(monkeypatch, "2x80", 1000)
     cell = "pocket-clarify-clarifying-thinking-seed0"
-    assert line.startswith(f"{cell}, {cell}/eval/swift: ")
-    assert "has no room for them (40 GB, of which they take" in line
+    missing = [line for line in ran(folder, settings, dry_run=True).plan.missing if "once" in line]
+    assert [line.partition(": ")[0] for line in missing] == [cell, f"{cell}/eval/swift"]
+    assert f"{policy} and {teacher} run at once on this machine" in missing[0]
+    assert f"the checkpoint and {teacher} run at once on this machine" in missing[1]
     with pytest.raises(PreflightError):
         ran(folder, settings)
     assert not (folder / "r").exists()
-    missing, (line,) = planned("8x80")
-    assert missing == []
-    if engine == "vllm":
-        assert f"{policy} on cards 0, 1, 2, 3 (4 copies); {teacher} on cards 4, 5, 6, 7" in line
-    else:
-        assert f"{policy} on card 0; {teacher} on cards 1, 2, 3, 4, 5, 6, 7 (7 copies)" in line
-
-
-@pytest.mark.usefixtures("python")
-def test_a_judge_that_no_card_holds_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(folder / "python"))
-    judged = {
-        **spec(folder),
-        "model": "local:pocket",
-        "judges": [f"rubric@vllm:{folder / 'llama'}"],
-    }
-    simulate(monkeypatch, "1x80", 256)
-    assert ran(folder, judged, dry_run=True).plan.missing == []
-    simulate(monkeypatch, "1x16", 256)
-    (line,) = ran(folder, judged, dry_run=True).plan.missing
-    assert "does not fit 1 x 16 GB: it takes 21.1 GB" in line
-
-
-@pytest.mark.usefixtures("python")
-@pytest.mark.parametrize(("cards", "said"), [("8x80", "(8 copies)"), ("1x16", "does not fit")])
-def test_dry_runs_of_evaluations_and_judges_say_where_their_engine_stands(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, cards: str, said: str
-) -> None:
-    run = judged_run(folder / "run")
-    simulate(monkeypatch, cards, 256)
-    model, calls = f"vllm:{folder / 'llama'}", CallOptions(vllm_python=folder / "python")
-    options = EvalOptions(model, (run.path,), dry_run=True, calls=calls)
-    evaluated = evaluate_policy(options)
-    (line,) = evaluated.places or [str(evaluated.problem)]
-    assert said in line
-    judges = (f"rubric@{model}",)
-    judged = judge_run(JudgeOptions(judges, run.path, dry_run=True, calls=calls))
-    (line,) = judged.warnings or [str(judged.problem)]
-    assert said in line
-    assert (judged.problem is None) == (evaluated.problem is None) == (cards == "8x80")
+    assert ran(folder, settings, "devices={policy: 0, teacher: 1}", dry_run=True).plan.missing == []

@@ -194,17 +194,17 @@ def test_a_step_gets_as_many_devices_as_it_uses(asked: Any) -> None:
     assert ways[trains[0]] == [("trainer=[0]",)], "one process where there is one card"
 
 
-def test_a_teacher_gets_a_device_beside_the_policys(asked: Any) -> None:
+def test_a_teacher_is_where_the_policy_is_or_where_the_user_says(asked: Any) -> None:
     more = {"tasks": ["pocket-clarify"], "protocols": ["clarifying"], "modes": ["thinking"],
             "model": "vllm:pocket", "teacher": "vllm:org/other"}  # fmt: skip
-    _, made, ways = asked("4x80", **more)
-    assert ways[0] == [("policy=[0, 1]", "teacher=[2, 3]")], "one cell has all, two copies of each"
-    _, made, ways = asked("4x80", **more, seeds=[0, 1])
-    assert ways[0] == [("policy=[0]", "teacher=[1]"), ("policy=[2]", "teacher=[3]")]
-    assert made[0].placements[1] == {"device 2": 1.0, "device 3": 1.0}
-    _, made, ways = asked("1x80", **more)
-    assert ways[0] == [("policy=[0]",)], "both share the only one"
-    assert made[0].placements == [{"device 0": 1.0}]
+    shares = ("share.policy=0.4", "share.teacher=0.5")
+    _, made, ways = asked("4x80", *shares, **more, seeds=[0, 1])
+    assert ways[0] == [(*shares, "policy=[0, 1]"), (*shares, "policy=[2, 3]")]
+    assert made[0].placements[1] == {"device 2": 0.9, "device 3": 0.9}
+    apart = ("policy=[0, 1]", "teacher=[2, 3]")
+    _, made, ways = asked("4x80", *apart, **more)
+    assert ways[0] == [apart]
+    assert made[0].placements == [{f"device {n}": 1.0 for n in range(4)}]
     _, made, ways = asked("4x80", **{**more, "teacher": "vllm:pocket"})
     assert ways[0] == [("policy=[0, 1, 2, 3]",)], "one server answers for both"
 

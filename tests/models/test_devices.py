@@ -13,12 +13,14 @@ from convbench import catalog
 from convbench.errors import FatalModelError, SpecError
 from convbench.learn import launch as launching
 from convbench.models import open_model
-from convbench.models.devices import Placement, list_devices, placement_of
+from convbench.models.devices import Placement, check_apart, list_devices, placement_of
 from convbench.models.local import CUDA_SHARE, cache_bytes
+from convbench.models.vllm import placed_arguments
 from convbench.options.shared import CallOptions, devices_as_pairs, parse_devices
+from convbench.rollout.calls import device_placement
 from convbench.schema import Sampling
 from convbench.schema.recipe import Fit, LaunchSpec
-from convbench.schema.run import Devices
+from convbench.schema.run import Devices, Role
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,7 +112,7 @@ def test_a_server_gets_its_devices_share_and_arguments(
             await model.aclose()
 
     assert asyncio.run(main())
-    assert "devices 2,3" in (tmp_path / "vllm-org-judge.log").read_text()
+    assert "devices 2,3\nengines 2 of 1\n" in (tmp_path / "vllm-org-judge.log").read_text()
     assert "CUDA_VISIBLE_DEVICES" not in __import__("os").environ, "the child's alone"
     for name in ("host", "--model", "lora-modules"):
         wrong = open_model(
@@ -118,6 +120,57 @@ def test_a_server_gets_its_devices_share_and_arguments(
         )
         with pytest.raises(FatalModelError, match="expected one of vLLM's by its name"):
             asyncio.run(wrong.start())
+
+
+def engines(*pairs: str) -> list[tuple[str, Placement | None]]:
+    """A checkpoint and its base as teacher, placed by these pairs."""
+    calls = CallOptions(devices=pairs)
+    roles: tuple[Role, ...] = ("policy", "teacher")
+    return [(f"vllm:{role}", device_placement(calls, role)) for role in roles]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        ("policy=[0]", "teacher=[1]"),
+        ("policy=[]",),
+        ("share.policy=0.45", "share.teacher=0.45"),
+        ("policy=[0]", "share.policy=0.45", "share.teacher=0.45"),
+    ],
+)
+def test_two_models_at_once_have_cards_of_their_own_or_shares(pairs: tuple[str, ...]) -> None:
+    check_apart(engines(*pairs))
+
+
+@pytest.mark.parametrize(
+    "pairs", [(), ("policy=[0]",), ("policy=[0]", "teacher=[1,0]"), ("share.teacher=0.45",)]
+)
+def test_two_models_at_once_on_one_card_are_refused(
+    pairs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FatalModelError, match=r"run at once on this machine; .* --devices"):
+        check_apart(engines(*pairs))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    if not any("[" in pair for pair in pairs):
+        check_apart(engines(*pairs))
+
+
+def test_a_teacher_runs_on_the_policys_devices() -> None:
+    both = engines("policy=[2]", "share.teacher=0.3")
+    assert both[1][1] == Placement(("2",), 0.3)
+    one = [(ref.replace("teacher", "policy"), placement) for ref, placement in engines()]
+    check_apart(one)
+
+
+def test_a_server_has_a_copy_on_each_device_and_what_the_user_sets() -> None:
+    four = tuple("0123")
+    assert placed_arguments(Placement(four)) == ["--data-parallel-size", "4"]
+    wide = Placement(four, vllm={"tensor_parallel_size": 2})
+    assert (wide.split, wide.copies) == (2, 2)
+    flags = ["--data-parallel-size", "2", "--tensor-parallel-size", "2"]
+    assert placed_arguments(wide) == flags
+    assert Placement(four, vllm={"data-parallel-size": 3}).copies == 3
+    assert placed_arguments(Placement(four), is_parallel=True) == []
 
 
 def test_a_local_model_gets_the_first_of_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,12 +60,17 @@ def test_a_build_uses_all_cards_with_a_copy_on_each(
     log = (tmp_path / "run" / "vllm-pocket.log").read_text()
     assert "devices 0,1,2,3,4,5,6,7\nengines 8 of 1\n" in log, "one server, eight copies"
     assert len((tmp_path / "pid").read_text().split()) == 1
-    model = VLLMModel("vllm:m", python=python, placement=Placement(tuple("0123"), cards_each=2))
+    model = VLLMModel(
+        "vllm:m",
+        python=python,
+        placement=Placement(tuple("0123"), vllm={"tensor-parallel-size": 2}),
+    )
     assert max_calls(calls, [model]) == 64, "as many for each copy as for one alone"
     line = model.command_line(1)
-    assert line[-4:] == ["--tensor-parallel-size", "2", "--data-parallel-size", "2"]
+    assert line[-4:] == ["--data-parallel-size", "2", "--tensor-parallel-size", "2"]
     assert line[line.index("--max-model-len") + 1] == "auto"
     monkeypatch.setenv("CONVBENCH_VLLM_ARGS", "--tensor-parallel-size=4 --max-model-len 512")
+    model = VLLMModel("vllm:m", python=python, placement=Placement(tuple("0123")))
     assert model.command_line(1)[-3:] == ["--tensor-parallel-size=4", "--max-model-len", "512"]
     assert "auto" not in model.command_line(1)
 
