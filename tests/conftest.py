@@ -55,7 +55,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     os.environ.setdefault("CONVBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 

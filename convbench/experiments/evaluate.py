@@ -126,7 +126,7 @@ def _what_stops(
 ) -> ConvbenchError | None:
     """Return the error that would stop an evaluation, or None."""
     try:
-        _refuse_unready(parent, child, judges, replace(calls, remembers=False))
+        _refuse_unready(parent, child, judges, calls)
     except ConvbenchError as error:
         return error
     return None

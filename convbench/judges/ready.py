@@ -6,7 +6,6 @@ import difflib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from convbench import templates
 from convbench.engine import run_in_loop
@@ -32,7 +31,7 @@ def check_ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = N
     """Raise a ConvbenchError for a judge that cannot score: a key, package, program or weights are
     missing.
 
-    Nothing is sent or loaded, and no model is contacted without the user's consent. `run` is the
+    Nothing is sent or loaded. A pulled run asks only models that the command names. `run` is the
     run to score, or another one of the same kind; None before there is one.
     """
     for judge in judges:
@@ -47,7 +46,7 @@ def check_ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = N
 def find_problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchError | None:
     """Return the error that `check_ready` raises for these judges; None if they can score."""
     try:
-        check_ready(judges, replace(calls, remembers=False), run)
+        check_ready(judges, calls, run)
     except ConvbenchError as error:
         return error
     return None

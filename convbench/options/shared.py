@@ -329,8 +329,6 @@ class CallOptions:
     """Folders whose `models.yaml` overrides the shipped one."""
     allow: Allowed = ()
     """`MODEL@HOST` pairs that a pulled run may call."""
-    remembers: bool = True
-    """Whether an address that the user typed is remembered as trusted; not in a dry run."""
     user_models: tuple[str, ...] = ()
     """References of models that the user named, which a pulled run may call too."""
 

@@ -16,9 +16,8 @@ from typing import Literal, NamedTuple
 
 from convbench.judges.gold.labels import gold_of
 from convbench.judges.kinds import kind_of
-from convbench.models.families import family_of
 from convbench.reports.pairwise import section_tournaments
-from convbench.reports.policies import Observation, Policy, judge_spec
+from convbench.reports.policies import Observation, judge_spec
 from convbench.reports.sections import Section
 from convbench.schema import JudgeSpec
 from convbench.stats.agreement import (
@@ -28,7 +27,7 @@ from convbench.stats.agreement import (
     judge_agreement,
     krippendorff_alpha,
 )
-from convbench.stats.covariates import length_bias, self_preference
+from convbench.stats.covariates import length_bias
 from convbench.stats.duels import summarise_wins
 from convbench.stats.means import Estimate
 
@@ -49,8 +48,6 @@ class JudgeBias:
     n: int
     length: Estimate | None
     """Change of the score for twice as many words."""
-    own: Estimate | None
-    """Score of its own model family minus that of others."""
     first: Estimate | None
     """How often it prefers what is shown first, if it compared pairs; one half is no bias."""
 
@@ -75,7 +72,6 @@ class _ScoredConversation(NamedTuple):
 
     group: Hashable
     words: int | None
-    family: str | None
     scores: Mapping[str, float]
     people: float | None
 
@@ -87,24 +83,19 @@ class _PanelScores:
         self.columns = {name: array("d") for name in judges}
         """Scores by judge, one a conversation; nan if missing."""
         self._groups, self._words = array("q"), array("q")
-        self._families, self._known = array("i"), list[str | None]()
         self._people = array("d")
         for conversation in conversations:
             for name, column in self.columns.items():
                 column.append(conversation.scores.get(name, math.nan))
             self._groups.append(hash(conversation.group))
             self._words.append(NONE if conversation.words is None else conversation.words)
-            if conversation.family not in self._known:
-                self._known.append(conversation.family)
-            self._families.append(self._known.index(conversation.family))
             self._people.append(math.nan if conversation.people is None else conversation.people)
 
     def __iter__(self) -> Iterator[_ScoredConversation]:
         names = tuple(self.columns)
-        for group, words, family, people, *scores in zip(
+        for group, words, people, *scores in zip(
             self._groups,
             self._words,
-            self._families,
             self._people,
             *self.columns.values(),
             strict=True,
@@ -113,7 +104,6 @@ class _PanelScores:
             yield _ScoredConversation(
                 group,
                 None if words == NONE else words,
-                self._known[family],
                 known_scores,
                 people if people == people else None,
             )
@@ -134,11 +124,9 @@ def panel_of(section: Section) -> JudgePanel | None:
     if len(judges) < 2 and labelled < ENOUGH and not firsts:
         return None
     errors, by_people = _judge_errors(conversations, judges)
-    biases = [
-        _judge_bias(name, conversations, specs.get(name), firsts.get(name)) for name in judges
-    ]
+    biases = [_judge_bias(name, conversations, firsts.get(name)) for name in judges]
     biases += [
-        JudgeBias(name, "nothing", 0, None, None, first)
+        JudgeBias(name, "nothing", 0, None, first)
         for name, first in firsts.items()
         if name not in judges
     ]
@@ -164,7 +152,6 @@ def _panel_conversations(
     people = [n for n, s in specs.items() if s is not None and "labels" in kind_of(s).needs]
     gold = _gold_means(section, judges, specs)
     for policy in section.policies:
-        family = _policy_family(policy)
         for row in policy.observations:
             scores = {
                 name: value
@@ -179,7 +166,6 @@ def _panel_conversations(
                 yield _ScoredConversation(
                     row.group,
                     row.words,
-                    family,
                     scores,
                     fmean(people_scores) if people_scores else None,
                 )
@@ -216,15 +202,6 @@ def _headline_share(row: Observation, judge: str, spec: JudgeSpec | None) -> flo
         return None
     low, high = spec.score_limits(spec.headline_metric)
     return (verdict.scores[spec.headline_metric] - low) / (high - low)
-
-
-def _policy_family(policy: Policy) -> str | None:
-    """Return the model family of a policy, or of the model it was trained from."""
-    return family_of(
-        policy.model,
-        policy.recipe.get("model"),
-        str(policy.training.get("model") or ""),
-    )
 
 
 def _judge_errors(
@@ -265,17 +242,9 @@ def _judge_agreement(panel_scores: _PanelScores, first: str, second: str) -> Jud
     return judge_agreement((first, second), groups, first_scores, second_scores)
 
 
-def _judge_bias(
-    judge: str, panel_scores: _PanelScores, spec: JudgeSpec | None, first: Estimate | None
-) -> JudgeBias:
-    """Return a judge's biases for length, for its own model family and for the first position."""
+def _judge_bias(judge: str, panel_scores: _PanelScores, first: Estimate | None) -> JudgeBias:
+    """Return a judge's biases for length and for the first position."""
     against, leans = _bias_reference(judge, panel_scores)
-    own = family_of(spec.model if spec else None)
-    families = (
-        (conversation.group, conversation.family == own, lean)
-        for conversation, lean in leans()
-        if conversation.family
-    )
     return JudgeBias(
         judge,
         against,
@@ -285,7 +254,6 @@ def _judge_bias(
             for conversation, lean in leans()
             if conversation.words is not None
         ),
-        self_preference(families) if own else None,
         first,
     )
 

@@ -330,7 +330,7 @@ def _dry_run_problem(options: BuildOptions, run: Run, calls: CallOptions) -> Con
     try:
         if options.task is not None:
             _policy_model(options)
-        _check_can_run(run, replace(calls, remembers=False))
+        _check_can_run(run, calls)
     except ConvbenchError as error:
         return error
     return None

@@ -1,14 +1,15 @@
 """What commands that call models share: the ledger, the journal, the progress display, opening a
-run's models, and the user's consent.
+run's models, and which of them a pulled run may call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from convbench.engine import (
     Budget,
@@ -26,10 +27,10 @@ from convbench.engine.wire_file import NAME as WIRE
 from convbench.engine.wire_file import WireFile
 from convbench.errors import RunError
 from convbench.models.aliases import resolve
-from convbench.models.consent import is_known, printable_line, remember_address, require_consent
 from convbench.models.devices import Placement, check_apart, placement_of
 from convbench.models.model import Model
-from convbench.models.open import open_model
+from convbench.models.open import base_of, open_model
+from convbench.models.weights_path import SHIPPED_REFS
 from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.schema import ModelConfig, RunManifest, canonical_json
@@ -46,6 +47,8 @@ CONVERSATIONS_PER_CALL = 1.5
 
 SCRIPT = "script"
 """Stands for a model if all of a speaker's steps are scripted."""
+HARMLESS = (SCRIPT, *SHIPPED_REFS)
+"""Models that a pulled run may use unnamed."""
 
 
 def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
@@ -185,7 +188,7 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
 
     A speaker whose steps are all scripted has none. Speakers with equal configurations, addresses
     and devices share one model. Raise FatalModelError if different models would run on one device,
-    RunError if the user did not agree to a model being called, and the errors of opening a model.
+    RunError if a pulled run may not call one, and the errors of opening a model.
     """
     opened: dict[str, Model] = {}
     cast: dict[str, Model] = {}
@@ -242,7 +245,7 @@ def check_cast(run: Run, options: CallOptions) -> bool:
 
     Return whether at least one of them can be called in batches. `run` need not be on disk yet.
     Raise ModelError, MissingDependency, BudgetError (there is a budget and a price is unknown) or
-    RunError (the user did not agree).
+    RunError (a pulled run may not call one).
     """
 
     async def check_models() -> bool:
@@ -310,12 +313,11 @@ def open_for(
 
     `short` is the short name by which it was requested, whose settings (headroom, refused
     parameters, price) apply. `member` is its recorded configuration. `role` determines its devices,
-    or without one `placement` says them.
-    Raise RunError if the user did
-    not agree to its being called, and FatalModelError for an unknown one.
+    or without one `placement` says them. Raise RunError if a pulled run may not call it, and
+    FatalModelError for an unknown one.
     """
     base = typed_address(api_base, options)
-    check_consent(run, ref, base, options)
+    check_named(run, ref, base, options)
     if member is not None:
         _refuse_body(run, member, base, options)
     placed_at = placement if role is None else device_placement(options, role)
@@ -349,24 +351,40 @@ def _refuse_body(run: Run, member: ModelConfig, api_base: str | None, options: C
         )
 
 
-def check_consent(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
-    """Raise RunError unless the user agrees to a model being called for a run; ask on the terminal
-    if there is one.
+def check_named(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
+    """Raise RunError if a pulled run would have a model called that this command does not name: by
+    `--model`, `--teacher` or `--judge`, or as MODEL@HOST by `--allow-calls`.
 
-    Consent is needed for an address that this user never named, and for a model of a pulled run
-    that the user did not name. None is needed for rules and shipped models, or if the address is
-    `--api-base`, which is then stored as known unless `options.remembers` is false. Raise
-    FatalModelError for an invalid address.
+    An address that only the run names counts as not named. Rules, scripts and shipped models call
+    nobody. Raise FatalModelError for an invalid address.
     """
     if api_base is not None:
         check_address(api_base, f"{ref}: its address in the run")
-    if api_base is not None and api_base == options.api_base:
-        if options.remembers:
-            remember_address(api_base)
-        return
-    stranger = api_base is not None and not is_known(api_base)
     pulled = run.manifest.pulled_from
-    if stranger or (pulled is not None and ref not in options.user_models):
-        origin = "its records" if pulled is None else f"the set pulled from {pulled}"
-        where = f"{run.path}: {origin}"
-        require_consent(where, ref, api_base, allowed=options.allow, specs=options.specs)
+    if pulled is None or ref in HARMLESS or ref.startswith(("rule:", "scripted:")):
+        return
+    if ref in options.user_models if api_base is None else api_base == options.api_base:
+        return
+    target = f"{ref}@{_host_of(ref, api_base, options.specs)}"
+    if target not in options.allow:
+        shown = printable_line(target)
+        raise RunError(
+            f"{run.path}: the set pulled from {printable_line(pulled)} wants to call {shown} with "
+            f"your key, at your cost; to allow it, add --allow-calls {shown}"
+        )
+
+
+def _host_of(ref: str, api_base: str | None, specs: Sequence[Path]) -> str:
+    """Return `HOST[:PORT]` where a model would be called, `here` for weights on this machine, else
+    the provider's name. Raise FatalModelError for an unknown model."""
+    model = resolve(ref, api_base=api_base, specs=specs)
+    if model.ref.startswith(("local:", "vllm:")):
+        return "here"
+    base = api_base or base_of(model.provider)
+    return urlsplit(base).netloc.rpartition("@")[2] if base else model.provider
+
+
+def printable_line(text: str) -> str:
+    """Return the first 200 characters of untrusted text, with `?` for each that is not
+    printable."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:200])

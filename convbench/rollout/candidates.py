@@ -64,7 +64,7 @@ def candidate_rows(file: Path) -> Iterator[dict[str, Any]]:
 
 def open_candidate_model(run: Run, reference: str, calls: CallOptions) -> Model:
     """Return the open model to sample candidates from, with the address, settings and devices of
-    the run's policy. Raise RunError if the user did not agree to its being called."""
+    the run's policy. Raise RunError if a pulled run may not call it."""
     member = run.manifest.cast[run.manifest.protocol.policy]
     return open_for(
         run, reference, member.api_base, calls, short=member.short, member=member, role="policy"

@@ -74,21 +74,6 @@ def _side_coefficient(sums: Moments, *, size: int) -> float | None:
     return float(np.linalg.solve(design, products[:-1, -1])[0])
 
 
-def self_preference(rows: Iterable[tuple[Hashable, bool, float]]) -> Estimate | None:
-    """Return a judge's mean lean on conversations of its own model family minus that on others.
-
-    `rows` are (group, whether the conversation is of the judge's family, lean); lean is the judge's
-    score minus people's, or the other judges'. The error is jackknifed over groups, None with fewer
-    than three. Return None if either mean is over no conversation (Panickssery et al., arXiv
-    2404.13076).
-    """
-    moments = (
-        (group, (float(own), lean if own else 0.0, float(not own), 0.0 if own else lean))
-        for group, own, lean in rows
-    )
-    return jackknife(moments, _mean_difference)
-
-
 def length_bias(rows: Iterable[tuple[Hashable, int, float]]) -> Estimate | None:
     """Return the slope of a judge's lean over log2 of the words: its gain for twice the length.
 
@@ -100,12 +85,6 @@ def length_bias(rows: Iterable[tuple[Hashable, int, float]]) -> Estimate | None:
     return jackknife(
         ((group, (1.0, x, y, x * x, x * y)) for group, x, y in logs), _regression_slope
     )
-
-
-def _mean_difference(sums: Moments) -> float | None:
-    """Return the mean of the own minus the mean of the others; None if either is over nothing."""
-    own, theirs, others, rest = sums
-    return None if own < 0.5 or others < 0.5 else theirs / own - rest / others
 
 
 def _regression_slope(sums: Moments) -> float | None:

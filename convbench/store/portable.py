@@ -2,7 +2,7 @@
 
 Whatever is published or pulled goes through the same function. Addresses, keys, headers and request
 bodies are dropped, paths are cut to their last part, and a judge's settings are held to limits.
-Models keep their names: a call that they cause needs a consent (`convbench.models.consent`).
+Models keep their names: one that a command does not name is not called (`rollout/calls.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from convbench.stats.agreement import effective_number, effective_votes
-from convbench.stats.covariates import length_bias, self_preference
+from convbench.stats.covariates import length_bias
 from convbench.stats.duels import anytime_decision, rank_policies, summarise_wins
 from convbench.stats.means import Estimate, share_interval
 from tests.bench.bench import Row
@@ -42,7 +42,6 @@ def _panel(rng: random.Random) -> Held:
     found = effective_votes(panels.errors(rng, 80, 3, 3))
     assert found is not None
     rows = panels.leans(rng, 80, 4)
-    own = self_preference((group, mine, lean) for group, mine, _, lean in rows)
     # Its own family is every other conversation whatever its length, so that each stands alone.
     length = length_bias((group, words, lean) for group, _, words, lean in rows)
     return {
@@ -50,7 +49,6 @@ def _panel(rng: random.Random) -> Held:
             (found.low, found.high),
             effective_number(3, panels.CORRELATION),
         ),
-        "self-preference": (_ends(own), panels.OWN),
         "length bias": (_ends(length), panels.TWICE),
     }
 

@@ -7,8 +7,6 @@ address and keeps what arrives, another the user's own provider.
 from __future__ import annotations
 
 import json
-import os
-import pty
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from convbench.judges.adaptation.settings import InnerSettings, training_texts
 from convbench.judges.run import judges_of
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions
-from convbench.rollout.calls import check_consent
+from convbench.rollout.calls import check_named
 from convbench.schema import ImagePart, JudgeSpec, ModelConfig
 from convbench.store import Run
 from convbench.store.portable import make_portable, portable_text, within_limits
@@ -252,32 +250,23 @@ def as_judged_here(run: Path) -> None:
     (run / "judges" / "beef.json").rename(run / "judges" / f"{mark}.json")
 
 
-def test_an_address_in_a_copied_run_is_not_followed(
-    base: dict[str, bytes], own: Recorder, stranger: Recorder, tmp_path: Path
-) -> None:
-    """A run folder that came by other ways says nowhere that it was pulled. Its address is
-    followed once the user has named it here; `.invalid` is no host of anyone's."""
-    manifest = json.loads(base["run/run.json"])
-    address = "http://models.invalid:8000/v1"
-    teacher(api_base=address)(manifest)
+def test_a_copied_run_is_trusted_like_a_script(base: dict[str, bytes], tmp_path: Path) -> None:
+    """A run folder that came by other ways than `pull` says nowhere that it was pulled."""
     for name, data in base.items():
         if name.startswith("run/"):
             file = tmp_path / "copied" / name.removeprefix("run/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
-    (tmp_path / "copied" / "run.json").write_text(json.dumps(manifest))
-    run = tmp_path / "copied"
-    target = "openai/teacher@models.invalid:8000"
-    with pytest.raises(ConvbenchError, match=f"its records.*--allow-calls {target}"):
-        evaluated(run)
-    assert not (run / "evals").exists() or not list(run.glob("evals/*/conversations.jsonl"))
-    check_consent(Run.open(run), "openai/any", address, CallOptions(api_base=address))  # typed once
-    check_consent(Run.open(run), "openai/teacher", address, QUIET)
+    run = Run.open(tmp_path / "copied")
+    address = "http://models.invalid:8000/v1"
+    check_named(run, "openai/teacher", address, QUIET)
+    pulled = Run(run.path, run.manifest.model_copy(update={"pulled_from": "mallory/set@abc"}))
+    typed = CallOptions(api_base=address, user_models=("openai/teacher",))
+    check_named(pulled, "openai/teacher", address, typed)
     for other in ("http://models.invalid:8001/v1", "https://models.invalid:8000/v1",
                   "http://models.invalid:8000@evil.invalid/v1"):  # fmt: skip
-        with pytest.raises(ConvbenchError, match="--allow-calls"):
-            check_consent(Run.open(run), "openai/teacher", other, QUIET)
-    assert own.arrived + stranger.arrived == []
+        with pytest.raises(ConvbenchError, match="--allow-calls openai/teacher@"):
+            check_named(pulled, "openai/teacher", other, typed)
 
 
 @pytest.mark.parametrize("name", ["./p.yaml", "/tmp/p.yaml", "p.yml", "../protocols/x", "A b"])
@@ -353,29 +342,18 @@ def test_what_the_user_names_needs_no_consent(
     assert stages.build_result(run=result.path, model="openai/mine").built
 
 
-def test_a_terminal_is_asked(
-    hub: Client, base: dict[str, bytes], own: Recorder, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    """The question names model and host; any answer but yes is a no. A pseudo-terminal stands in
-    for the user's."""
+def test_the_error_prints_no_control_characters(
+    hub: Client, base: dict[str, bytes], own: Recorder, tmp_path: Path
+) -> None:
     with pytest.raises(ConvbenchError, match=r"cast\.teacher\.model: .*found a control character"):
         pulled(hub, base, tmp_path, teacher(model="openai/asked\x1b[2K"))
     run = pulled(hub, base, tmp_path, teacher(model="openai/asked\u2028[2K"))
-    keyboard, screen = pty.openpty()
-    with os.fdopen(screen) as terminal, os.fdopen(keyboard, "wb", 0) as typed:
-        monkeypatch.setattr("sys.stdin", terminal)
-        monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-        typed.write(b"\n")
-        with pytest.raises(ConvbenchError, match="--allow-calls"):
-            evaluated(run)
-        assert own.arrived == []
-        shown = capsys.readouterr().err
-        assert f"openai/asked?[2K@{own.api_base.split('/')[2]}" in shown
-        assert "\u2028" not in shown
-        typed.write(b"y\n")
+    with pytest.raises(ConvbenchError) as refused:
         evaluated(run)
-    assert own.arrived
+    host = own.api_base.split("/")[2]
+    assert f"--allow-calls openai/asked?[2K@{host}" in str(refused.value)
+    assert "\u2028" not in str(refused.value)
+    assert own.arrived == []
 
 
 LIFTED = {

@@ -91,9 +91,12 @@ def test_no_key_of_an_address_is_kept_or_printed(provider: Provider) -> None:
         assert ("--api-base" in done.out + done.err) is (done is not scored)
 
 
-def test_the_address_of_a_copied_run_is_asked_for_before_it_is_called(provider: Provider) -> None:
+def test_the_address_of_a_pulled_run_is_asked_for_before_it_is_called(provider: Provider) -> None:
     """A record that somebody else made steers nobody's keys."""
     leave_unscored(provider.api_base)
+    manifest = json.loads(Path("runs/one/run.json").read_text())
+    pulled = {**manifest, "pulled_from": "mallory/set@abc"}
+    Path("runs/one/run.json").write_text(json.dumps(pulled))
     (record,) = Path("runs/one/judges").iterdir()
     record.write_text(record.read_text().replace(provider.api_base, "http://203.0.113.5/v1"))
     assert "--allow-calls openai/judge@203.0.113.5" in convbench(Path(), *JUDGE).error

@@ -386,15 +386,16 @@ def test_a_provider_that_bills_beyond_all_bounds_gets_one_wave(provider: BatchPr
     assert ledger.spent_usd == pytest.approx(billed, rel=0.01)
 
 
-def test_a_run_from_elsewhere_has_nobody_asked(provider: BatchProvider) -> None:
+def test_a_pulled_run_has_nobody_asked(provider: BatchProvider) -> None:
     """Its records say where its batches are; the key goes there only with the user's leave."""
     run = built(provider, "run", batch=True)
     file = run / "batches.jsonl"
     file.write_text(
         "\n".join(line for line in file.read_text().splitlines() if "ended" not in line)
     )
-    manifest = (run / "run.json").read_text()
-    (run / "run.json").write_text(manifest.replace(provider.api_base, "http://stranger.example/v1"))
+    text = (run / "run.json").read_text()
+    manifest = json.loads(text.replace(provider.api_base, "http://stranger.example/v1"))
+    (run / "run.json").write_text(json.dumps({**manifest, "pulled_from": "mallory/set@abc"}))
     for word in (batches_status, cancel_batches):
         for one in word(Run.open(run), CallOptions()).open_batches:
             assert one.problem is not None

@@ -227,7 +227,6 @@ def _all(mini: Miniature, names: tuple[str, ...] | list[str], kills: int) -> lis
             **{key: value for key, value in os.environ.items() if not key.startswith("OPENAI")},
             **hub.client_env(mini.folder / "hub"), "PYTHONPATH": str(ROOT), "COLUMNS": "160",
             "OMP_NUM_THREADS": "1", "HOSTED_VLLM_API_BASE": judge.api_base,
-            "XDG_STATE_HOME": str(mini.folder / "state"),
             "CONVBENCH_CACHE": str(mini.folder / "cache"),
             "COSQL": str(rows / "cosql" / "cosql"),
         }  # fmt: skip

@@ -108,7 +108,7 @@ def panel_tables(panel: JudgePanel) -> Iterator[Table]:
         yield _agreement_table(panel)
     if panel.votes is not None:
         yield _worth_table(panel)
-    if any(bias.length or bias.own or bias.first for bias in panel.biases):
+    if any(bias.length or bias.first for bias in panel.biases):
         yield _bias_table(panel)
 
 
@@ -184,7 +184,6 @@ def _bias_table(panel: JudgePanel) -> Table:
             Cell(bias.against),
             Cell(str(bias.n)),
             *interval_cells(bias.length, 3),
-            *interval_cells(bias.own, 3),
             *interval_cells(bias.first, 3, sign=""),
         )
         for bias in panel.biases
@@ -195,18 +194,14 @@ def _bias_table(panel: JudgePanel) -> Table:
         Column("conversations", "talks"),
         Column("twice as long", "2x long"),
         Column("95% interval", "95%"),
-        Column("own family", "own"),
-        Column("95% interval", "95%"),
         Column("shown first", "first"),
         Column("95% interval", "95%"),
     )
     notes = (
-        "How a judge's headline (0 to 1), minus its reference, changes for twice as many words, "
-        "and between its own model family's policies and others'; clustered by group "
-        "(jackknife). Against other judges it shows how this one differs from them; without a "
-        "reference, longer conversations may simply be better. Shown first: how far it prefers "
-        "the first of two (judge "
-        "--pairwise), 0.5 being no bias.",
+        "How a judge's headline (0 to 1), minus its reference, changes for twice as many words; "
+        "clustered by group (jackknife). Against other judges it shows how this one differs from "
+        "them; without a reference, longer conversations may simply be better. Shown first: how "
+        "far it prefers the first of two (judge --pairwise), 0.5 being no bias.",
     )
     return Table("Biases of judges", columns, tuple(rows), notes, "moved")
 
