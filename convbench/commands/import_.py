@@ -14,7 +14,7 @@ from convbench.options.declare import Opt
 from convbench.options.shared import NewRun
 
 if TYPE_CHECKING:
-    from convbench.formats.importing import ImportPlan
+    from convbench.formats.reading import ImportPlan
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ImportOptions:
     @property
     def plan(self) -> ImportPlan:
         """Return what the import is to do."""
-        from convbench.formats.importing import ImportPlan
+        from convbench.formats.reading import ImportPlan
 
         return ImportPlan(
             format=self.format,

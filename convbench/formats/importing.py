@@ -12,104 +12,26 @@ with one example; a file is refused only if nothing in it can be read.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Any, Literal, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from convbench import __version__
 from convbench.errors import DataError
-from convbench.formats import readers
 from convbench.formats.columns import wire_tools
 from convbench.formats.dialects import as_mapping, as_number, as_text
-from convbench.formats.fold import Folded, fold, without_copies
-from convbench.formats.log import IRREGULAR, Item, LeftOut, LogConversation
+from convbench.formats.fold import Folded, fold
+from convbench.formats.log import IRREGULAR, LeftOut, LogConversation
+from convbench.formats.reading import ImportPlan, Seen, read_logs, rows_inside
 from convbench.schema import Choice, Conversation, Example, Failure, Verdict, fingerprint
-from convbench.source import File, normal_split, open_source
+from convbench.source import normal_split, open_source
 
-PEEKED = 50
-"""Values at the start of a file by which its format is recognised."""
 DEEPEST = 24
-"""Most levels of a value of metadata; a deeper one is stored as JSON text."""
+"""Most levels of a value of metadata; what lies deeper is not stored."""
 TESTED = 0.2
-"""Share of the questions that `split_by` puts into test."""
+"""Share of the groups that `split_by` puts into test."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-SplitBy = Literal["time", "group"]
-
-
-class Reader(Protocol):
-    """A module of `readers`. With `whole_file = True` a record is the list of a file's values."""
-
-    __name__: str
-
-    def recognises(self, first: object) -> bool:
-        """Return whether a value is a record of the format."""
-
-    def read(self, record: Any, where: str) -> Iterator[Item]:
-        """Yield the conversations of a record."""
-
-
-@dataclass
-class ImportPlan:
-    """What an import is to do, beside where from and where to."""
-
-    format: str | None = None
-    """Name of a reader; without it the first that recognises the file."""
-    policy: str | None = None
-    """Who is learnt, where several spoke: a name, a role or a model."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Our name by the rows' own, `scores.overall` reaching into an object."""
-    rewards: str | None = None
-    """File of rewards by id."""
-    key: str | None = None
-    """Column of that id, in both."""
-    split_by: SplitBy | None = None
-    fail_on: str | None = None
-    """Most rows that may be left out: a number, or a percentage like `5%`."""
-    pii: bool = False
-    """Whether addresses, phones, cards and home folders are replaced."""
-
-
-@dataclass
-class Seen:
-    """Counts over all records, updated while they are read."""
-
-    conversations: int = 0
-    policy_turns: int = 0
-    calls: int = 0
-    rewards: list[float] = field(default_factory=list)
-    failed: int = 0
-    splits: Counter[str] = field(default_factory=Counter)
-    models: Counter[str] = field(default_factory=Counter)
-    formats: Counter[str] = field(default_factory=Counter)
-    notes: Counter[str] = field(default_factory=Counter)
-    """What was kept in another form, by kind."""
-    left_out: Counter[str] = field(default_factory=Counter)
-    """Records without a conversation, by reason."""
-    examples: dict[str, str] = field(default_factory=dict)
-    """The first place of each reason."""
-    hidden: Counter[str] = field(default_factory=Counter)
-    metadata: Counter[str] = field(default_factory=Counter)
-    temperatures: dict[int, set[float]] = field(default_factory=dict)
-    most_turns: int = 0
-    with_choices: int = 0
-    has_thinking: bool = False
-    has_late_system: bool = False
-
-    def leave_out(self, where: str, reason: str) -> None:
-        """Count a record that is left out."""
-        self.left_out[reason] += 1
-        self.examples.setdefault(reason, where)
-
-    def left_out_lines(self) -> list[str]:
-        """Return a line for each reason: how many, why, and the first place."""
-        return [
-            f"{count} left out: {reason}; first: {self.examples[reason]}"
-            for reason, count in self.left_out.most_common()
-        ]
 
 
 @dataclass
@@ -122,120 +44,6 @@ class Record:
     """Whether its question has none before it."""
     verdict: Verdict | None
     log: LogConversation
-
-
-def all_readers() -> dict[str, Reader]:
-    """Return the readers by name, that of any rows last."""
-    names = sorted(m.name for m in pkgutil.iter_modules(readers.__path__))
-    names.sort(key=lambda name: name == "rows")
-    return {name: importlib.import_module(f"{readers.__name__}.{name}") for name in names}
-
-
-def choose_reader(values: Iterable[Any], format: str | None) -> Reader:
-    """Return the reader of this name, else the first that recognises one of the values."""
-    known = all_readers()
-    if format is not None:
-        if format not in known:
-            raise DataError(f"--format {format}: expected one of {', '.join(known)}")
-        return known[format]
-    values = list(values)
-    for reader in known.values():
-        if any(reader.recognises(value) for value in values):
-            return reader
-    return known["rows"]
-
-
-def read_logs(files: Iterable[File], plan: ImportPlan, seen: Seen) -> Iterator[LogConversation]:
-    """Yield the conversations of all files in order; what gives none is counted in `seen`."""
-    files = list(files)
-    for file in files:
-        try:
-            for item in without_copies(_read_file(file, plan, seen), seen.notes):
-                if isinstance(item, LeftOut):
-                    seen.leave_out(item.where, str(item))
-                else:
-                    item.split = item.split or file.split
-                    yield item
-        except DataError as error:
-            if len(files) == 1:
-                raise
-            seen.leave_out(file.name, str(error).replace(f"{file.name}: ", ""))
-
-
-def _read_file(file: File, plan: ImportPlan, seen: Seen) -> Iterator[Item]:
-    rows = file.rows()
-    first = list(islice(rows, PEEKED))
-    reader = choose_reader([value for _, value in first], plan.format)
-    if len(first) == 1 and not reader.recognises(first[0][1]):
-        first = list(_inside(*first[0]))  # a list of rows, or an object that holds one
-        reader = choose_reader([value for _, value in first[:PEEKED]], plan.format)
-    seen.formats[reader.__name__.rpartition(".")[2]] += 1
-    whole: list[Any] = []
-    for where, value in chain(first, rows):
-        if isinstance(value, DataError):
-            yield _placed(LeftOut(str(value)), where)
-        elif getattr(reader, "whole_file", False):
-            whole.append(value)
-        else:
-            yield from (_placed(item, where) for item in _read_record(reader, value, where, plan))
-    if whole:
-        yield from (_placed(i, file.name) for i in _read_record(reader, whole, file.name, plan))
-
-
-def _placed(item: Item, where: str) -> Item:
-    item.where = where
-    return item
-
-
-def _inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the rows in a file's one value: the items of a list, or of an object's longest list of
-    objects; else the value."""
-    rows = value
-    while isinstance(rows, dict):
-        lists = [v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-        inner = [v for v in rows.values() if isinstance(v, dict)]
-        if lists and not any("role" in v[0] or "from" in v[0] for v in lists):
-            rows = max(lists, key=len)
-        elif len(inner) == 1 and not lists:
-            rows = inner[0]
-        else:
-            break
-    if isinstance(rows, list):
-        yield from ((f"{place}:{number}", row) for number, row in enumerate(rows, 1))
-    else:
-        yield place, value
-
-
-def _read_record(reader: Reader, value: Any, where: str, plan: ImportPlan) -> Iterator[Item]:
-    """Yield what a reader makes of a record. Whatever a hostile record makes it raise is counted:
-    a record is data, and no shape of it is a fault of the program."""
-    try:
-        if plan.names and isinstance(value, dict) and reader.__name__.endswith(".rows"):
-            value = _renamed(value, plan.names)
-        if not getattr(reader, "whole_file", False) and not isinstance(value, dict | list):
-            yield LeftOut(f"found {type(value).__name__}; expected an object")
-            return
-        yield from reader.read(value, where)
-    except LeftOut as reason:
-        yield reason
-    except IRREGULAR as error:
-        name = reader.__name__.rpartition(".")[2]
-        yield LeftOut(f"not as {name} writes it ({type(error).__name__})")
-
-
-def _renamed(row: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row with its fields under our names. Raise LeftOut without one of them."""
-    fields = dict(row)
-    for ours, theirs in names.items():
-        value: Any = row
-        for part in theirs.split("."):
-            if not isinstance(value, dict) or part not in value:
-                raise LeftOut(f"--map {ours}={theirs}: found no {part!r}")
-            value = value[part]
-        if "." not in theirs:
-            fields.pop(theirs, None)
-        fields[ours] = value
-    return fields
 
 
 class Importer:
@@ -452,7 +260,7 @@ def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
     found: dict[str, float] = {}
     files, _ = open_source(str(plan.rewards))
     for place, value in (row for file in files for row in file.rows()):
-        for _, row in _inside(place, value):
+        for _, row in rows_inside(place, value):
             fields = as_mapping(row)
             numbers = [as_number(fields.get(k)) for k in ("reward", "score", "label", "value")]
             number = next((n for n in numbers if n is not None), None)

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from convbench import __version__
 from convbench.errors import RunError
-from convbench.formats.importing import Importer, ImportPlan, Seen
+from convbench.formats.importing import Importer
+from convbench.formats.reading import ImportPlan, Seen
 from convbench.formats.redact import redacted
 from convbench.schema import (
     JudgeSpec,

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from convbench.formats.importing import ImportPlan
+from convbench.formats.reading import ImportPlan
 from convbench.formats.write import ImportResult, import_logs
 from convbench.rollout.manifest import new_run_id
 from convbench.store.jsonl import disk_error

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from convbench.formats.importing import ImportPlan
+from convbench.formats.reading import ImportPlan
 from convbench.formats.write import ImportResult, import_logs
 from convbench.schema import text_of
 
