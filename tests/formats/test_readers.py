@@ -14,7 +14,7 @@ from convbench.errors import ConvbenchError
 from convbench.formats.reading import ImportPlan
 from convbench.formats.write import import_logs
 from tests.helpers.imports import import_rows, said, write_rows
-from tests.helpers.made_logs import MADE, POLICIES
+from tests.helpers.made_logs import MADE, POLICIES, claude
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -60,3 +60,15 @@ def test_import_logs_of_a_spoilt_log_is_counted_or_one_line(tmp_path: Path, name
         path = write_rows(tmp_path / f"log-{seed}.jsonl", lines)
         with suppress(ConvbenchError):
             import_logs(str(path), tmp_path / f"run-{seed}", "id1", "log", dry=seed > 2)
+
+
+def test_import_logs_begins_anew_where_a_session_was_compacted(tmp_path: Path) -> None:
+    rows = [
+        claude("user", 0, "One?"),
+        claude("assistant", 1, [{"type": "text", "text": "1"}]),
+        {"type": "system", "subtype": "compact_boundary", "uuid": "u2", "sessionId": "s"},
+        claude("user", 3, "Summary: 1 was said.", isCompactSummary=True),
+        claude("assistant", 4, [{"type": "text", "text": "2"}]),
+    ]
+    result = import_rows(tmp_path, rows)
+    assert said(result) == [(["One?", "1"], None), (["Summary: 1 was said.", "2"], None)]

@@ -252,6 +252,10 @@ MADE: dict[str, Log] = {
         span("b", 2, **{"gen_ai.operation.name": "chat",
             "gen_ai.input.messages": json.dumps(PARTS[:3]),
                         "gen_ai.output.messages": json.dumps(PARTS[3:])})], EXPECTED),
+    "spans-events": ([{**span("a", 1, **{"gen_ai.operation.name": "chat"}), "events": [
+        {"name": "gen_ai.user.message", "attributes": {"content": "How warm?"}},
+        {"name": "gen_ai.choice", "body": {"message": {"content": "It is 7."}}}]}],
+        [(["How warm?", "It is 7."], None)]),
     "spans-openinference": ([span("a", 1, **{"openinference.span.kind": "LLM", **FLAT})], EXPECTED),
     "strands": ([{"one": {"system_prompt": [{"text": "Be brief."}], "messages": [
         {"role": "user", "content": [{"text": "How warm?"}]},

@@ -36,7 +36,8 @@ def recognises(first: object) -> bool:
 
 
 def read(lines: Any, where: str) -> Iterator[Item]:
-    """Yield the session's conversations: one after each `/clear`, and each sub-agent's."""
+    """Yield the session's conversations: one after each `/clear` and each compaction of what was
+    said, and each sub-agent's."""
     lines = [x for x in lines if isinstance(x, dict) and x.get("type") in TYPES]
     lines = _on_path([line for line in lines if isinstance(line.get("message"), dict | None)])
     parts: dict[tuple[str, int], LogConversation] = {}
@@ -45,6 +46,8 @@ def read(lines: Any, where: str) -> Iterator[Item]:
         agent = line.get("agentId") or ("side" if line.get("isSidechain") else "")
         content = as_mapping(line.get("message")).get("content")
         if isinstance(content, str) and content.startswith("<command-name>/clear"):
+            clears[agent] += 1
+        if line.get("subtype") == "compact_boundary":  # the model went on from a summary
             clears[agent] += 1
         log = parts.setdefault((agent, clears[agent]), LogConversation([]))
         log.id = log.id or "/".join(filter(None, [line.get("sessionId"), agent]))

@@ -40,8 +40,9 @@ def _read_sample(sample: dict[str, Any], header: Mapping[str, Any]) -> LogConver
     if not any(message.get("role") == "assistant" for message in messages):
         raise LeftOut(str(as_mapping(sample.get("error")).get("message") or "no reply")[:160])
     scores = {k: as_mapping(v) for k, v in as_mapping(sample.get("scores")).items()}
-    numbers = {name: _grade(score.get("value")) for name, score in scores.items()}
-    known = {name: number for name, number in numbers.items() if number is not None}
+    values = {name: score.get("value") for name, score in scores.items()}
+    values |= {f"{k}.{n}": v for k, many in values.items() for n, v in as_mapping(many).items()}
+    known = {name: n for name, value in values.items() if (n := _grade(value)) is not None}
     own = {**about, "epoch": sample.get("epoch"), "scores": scores}
     if sample.get("error"):
         own["error"] = as_mapping(sample["error"]).get("message")
@@ -62,7 +63,7 @@ def _read_sample(sample: dict[str, Any], header: Mapping[str, Any]) -> LogConver
 
 
 def _grade(value: Any) -> float | None:
-    return GRADES.get(value) if value in tuple(GRADES) else as_number(value)
+    return GRADES[value] if isinstance(value, str) and value in GRADES else as_number(value)
 
 
 def _as_openai(message: dict[str, Any]) -> dict[str, Any]:

@@ -127,6 +127,8 @@ def _read(span: Mapping[str, Any], trace: str) -> LogConversation:
         for ks in counts
     ]
     asked, said = _messages(fields)
+    if said is None:
+        asked, said = _event_messages(span)
     messages = read_exchange(asked, said, model=model, usage=(*tokens, None))
     system = read_payload(fields.get("gen_ai.system_instructions"), "system")
     if system and not any(m.role == "system" for m in messages):
@@ -145,6 +147,22 @@ def _read(span: Mapping[str, Any], trace: str) -> LogConversation:
             "session": fields.get("session.id") or fields.get("gen_ai.conversation.id"),
         },
     )
+
+
+def _event_messages(span: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return what a call was given and what it gave, of events: `gen_ai.user.message` and the like
+    before `gen_ai.choice`."""
+    asked: list[Any] = []
+    said = None
+    for event in span.get("span_events") or span.get("events") or ():
+        name = as_text(event.get("name") or event.get("event_name"))
+        body = as_mapping(event.get("body")) or _attributes(as_mapping(event))
+        match = re.fullmatch(r"gen_ai\.(system|user|assistant|tool)\.message", name)
+        if match:
+            asked.append({"role": match[1], **body})
+        elif name == "gen_ai.choice":
+            said = as_mapping(body.get("message")) or body
+    return asked, None if said is None else {"role": "assistant", **said}
 
 
 def _messages(fields: Mapping[str, Any]) -> tuple[Any, Any]:
