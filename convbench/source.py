@@ -1,4 +1,4 @@
-"""Every file of rows, for questions and for logs: JSON lines, JSON, CSV, parquet and Inspect's
+"""Every file of rows of logs: JSON lines, JSON, CSV, parquet and Inspect's
 archives, each also gzipped or compressed with Zstandard, alone, in a folder, by a pattern, or on
 the Hub as `hf://OWNER/NAME[:CONFIG][/SPLIT][@REVISION]`.
 
@@ -277,6 +277,8 @@ def _parquet_rows(name: str, path: Path) -> Iterator[Row]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=64, use_threads=False):
+                if batch.nbytes > WHOLE:
+                    raise DataError(f"{name}: 64 rows have more than {WHOLE >> 30} GiB; refused")
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{name}:{number}", _without_media(row)
@@ -349,21 +351,3 @@ def _unpack(archive: zipfile.ZipFile, path: Path, entry: zipfile.ZipInfo) -> byt
     if len(data) > most:
         raise DataError(f"{entry.filename} has more than {most >> 20} MiB")
     return data
-
-
-def open_rows(files: Iterable[File], splits: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the rows of files as objects with the split they are of as `_split`, for question sets.
-
-    Raise DataError for a row that is none, naming its place.
-    """
-    wanted = set(splits)
-    for file in files:
-        split = file.split or _split_of(file.path) or "train"
-        if wanted and split not in wanted:
-            continue
-        for where, value in file.rows():
-            for row in value if isinstance(value, list) else [value]:
-                if not isinstance(row, dict):
-                    why = str(row) if isinstance(row, DataError) else "expected objects, one a row"
-                    raise DataError(f"{where}: {why}")
-                yield {**row, "_split": split}
