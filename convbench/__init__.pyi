@@ -268,7 +268,6 @@ def publish(
     private: bool | None = None,
     dry_run: bool = False,
     folder: str | os.PathLike[str] | None = None,
-    leave_out_leaks: bool = False,
 ) -> Path | str: ...
 def pull(
     repo: str,

@@ -39,10 +39,10 @@ class ExportOptions:
     judge: Annotated[str | None, Opt("Judge whose reward weighs, where there are several.")] = None
     seed: Annotated[int, Opt("Seed of the rounding.", least=SEEDS[0], most=SEEDS[1])] = 0
     flagged: Annotated[
-        Literal["drop", "keep", "zero"] | None,
+        Literal["drop", "keep"] | None,
         Opt(
-            "What to do with conversations of the train split that a fidelity check flagged "
-            "(the recipe's choice, or drop); zero, with --recipe: their reward is 0."
+            "What to do with conversations of the train split in which another speaker gave the "
+            "answer away, left its role or said nothing (the recipe's choice, or drop)."
         ),
     ] = None
     out: Annotated[

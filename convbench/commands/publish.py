@@ -179,7 +179,6 @@ def _send_command(options: PublishOptions, what: str) -> str:
     flags = {
         "--private": options.private,
         "--public": options.private is False,
-        "--leave-out-leaks": options.leave_out_leaks,
     }
     typed = [flag for flag, on in flags.items() if on]
     return " ".join(["convbench publish", str(options.repo), what, *typed])

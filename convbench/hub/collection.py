@@ -155,7 +155,7 @@ def publish_experiment(
     uploads what is missing, and makes no commit where nothing changed. A dry run writes the folders
     (EXPERIMENT/publish) and sends nothing. `tell` is called as a set is written or uploaded.
 
-    Raise what `plan_sets` does; RunError for secrets, leaks or a choice of judges in any set, and a
+    Raise what `plan_sets` does; RunError for secrets or a choice of judges in any set, and a
     folder that no dry run made; HubError for names that are taken.
     """
     result, private = plan_sets(options), bool(options.private)
@@ -202,7 +202,6 @@ def _write_folders(
                     each.repo,
                     staging / _repo_name(each.repo),
                     judge=options.judge,
-                    leave_out_leaks=options.leave_out_leaks,
                 )
         except RunError as error:
             problems.append(f"{each.run.path.name}: {error}")

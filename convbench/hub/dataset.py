@@ -24,11 +24,10 @@ from convbench.errors import RunError
 from convbench.hub.benchmark import EVAL, eval_yaml
 from convbench.hub.card import dataset_card
 from convbench.hub.figures import CardFigures, card_figures
-from convbench.hub.safety import refuse_leaks, refuse_secrets
+from convbench.hub.safety import refuse_secrets
 from convbench.hub.tables import (
     CALLS,
     THOUGHT,
-    find_leaks,
     open_portions,
     policy_view,
     write_tables,
@@ -105,8 +104,6 @@ class DatasetFolder:
     """The judge whose reward is the column `reward`."""
     figures: CardFigures
     """The numbers of its card."""
-    left_out: int = 0
-    """Number of conversations left out because they contain hidden text."""
     notes: list[str] = field(default_factory=list)
     """Notes for the publisher."""
 
@@ -117,24 +114,17 @@ def write_dataset_folder(
     folder: Path,
     *,
     judge: str | None = None,
-    leave_out_leaks: bool = False,
 ) -> DatasetFolder:
     """Write README.md, parquet tables, `specs/`, `traces/`, `eval.yaml`, the records (`run/`) and a
     seal into a new or empty folder.
 
-    `judge` is the one whose reward is the column `reward`; None takes the only one. With
-    `leave_out_leaks` conversations whose messages contain hidden text are left out; otherwise they
-    raise RunError. Raise it also without conversations, with several judges of which none is named,
-    or for secrets.
+    `judge` is the one whose reward is the column `reward`; None takes the only one. Raise RunError
+    without conversations, with several judges of which none is named, or for secrets.
     """
-    leaks = find_leaks(run)
-    if not leave_out_leaks:
-        refuse_leaks([leak for conversation_leaks in leaks.values() for leak in conversation_leaks])
-    without = frozenset(leaks)
     judge = _column_judge(run, judge)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _copy_records(run, folder / "run", without)
+        _copy_records(run, folder / "run")
         if next(Run.open(folder / "run").conversations(), None) is None:
             raise RunError(f"{run.path}: found no conversations; build or resume the run first")
         rows, numbers = write_dataset(folder / "run", repo, folder, judge)
@@ -142,7 +132,7 @@ def write_dataset_folder(
         raise disk_error(folder, error) from None
     refuse_secrets(folder)
     notes = _dataset_notes(run, numbers, judge)
-    return DatasetFolder(folder, rows, judge, numbers, len(without), notes)
+    return DatasetFolder(folder, rows, judge, numbers, notes)
 
 
 def write_dataset(
@@ -206,9 +196,9 @@ def _dataset_notes(run: Run, numbers: CardFigures, judge: str | None) -> list[st
     return notes
 
 
-def _copy_records(run: Run, folder: Path, without: frozenset[str]) -> None:
-    """Copy the manifest, judges and records, without some conversations, and the images that turns
-    refer to. Incomplete last lines are left out. Raises RunError for a missing image."""
+def _copy_records(run: Run, folder: Path) -> None:
+    """Copy the manifest, judges and records, and the images that turns refer to. Incomplete last
+    lines are left out. Raises RunError for a missing image."""
     folder.mkdir()
     manifest = make_portable(run.manifest)
     (folder / "run.json").write_bytes(manifest.model_dump_json(indent=1).encode() + b"\n")
@@ -219,9 +209,8 @@ def _copy_records(run: Run, folder: Path, without: frozenset[str]) -> None:
         source = run.path / name
         with Appender(folder / name, redacted=False) as file:  # compresses long files
             for _, line in numbered_lines(source):
-                if not without or orjson.loads(line).get("conversation_id") not in without:
-                    file.write(_redact_failure(line).removesuffix(b"\n"))
-    for name in sorted(_picture_files(run, without)):
+                file.write(_redact_failure(line).removesuffix(b"\n"))
+    for name in sorted(_picture_files(run)):
         if (run.media_folder / name).is_symlink() or not (run.media_folder / name).is_file():
             raise RunError(
                 f"{run.media_folder / name}: found no such image; expected a regular file"
@@ -242,12 +231,11 @@ def _redact_failure(line: bytes) -> bytes:
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _picture_files(run: Run, without: frozenset[str]) -> set[str]:
+def _picture_files(run: Run) -> set[str]:
     """Return the names of the images that published turns refer to; no others are published."""
     return {
         part.file
         for conversation in run.conversations()
-        if conversation.conversation_id not in without
         for turn in conversation.turns
         if isinstance(turn.content, tuple)
         for part in turn.content
@@ -283,12 +271,11 @@ def publish_dataset(
     dry_run: bool = False,
     folder: Path | None = None,
     judge: str | None = None,
-    leave_out_leaks: bool = False,
 ) -> PublishedDataset:
     """Publish a run as dataset `repo` in one commit, while no one else can write the run.
 
     A dry run writes `folder` (RUN/publish) and sends nothing; an earlier dry run there is replaced.
-    Raise RunError (nothing to publish, secrets, leaks, a run being written, a foreign folder) or
+    Raise RunError (nothing to publish, secrets, a run being written, a foreign folder) or
     HubError.
     """
     check_name(repo)
@@ -298,9 +285,7 @@ def publish_dataset(
     parent = target.parent if dry_run else Path(tempfile.gettempdir())
     with run.lock(), make_workspace(parent, ".publish-") as space:
         staging = space / "set"
-        dataset = write_dataset_folder(
-            run, repo, staging, judge=judge, leave_out_leaks=leave_out_leaks
-        )
+        dataset = write_dataset_folder(run, repo, staging, judge=judge)
         if dry_run:
             replace_folder(staging, target)
             dataset.folder = target

@@ -1,21 +1,16 @@
-"""Refuse to publish anything that looks like a key, or `messages` that contain text the protocol
-hides from the policy.
-"""
+"""Refuse to publish anything that looks like a key."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
 
-from convbench.answers.disguises import SHORTEST_SECRET as SHORTEST_DISGUISED
-from convbench.answers.disguises import is_smuggled, only_letters, unmask_text
 from convbench.errors import RunError
-from convbench.schema import Conversation, Example, Message, RunManifest, text_of
 from convbench.store.parts import COMPRESSED, open_part
 from convbench.util.redact import _START, PATTERNS, keys_in_use
 
@@ -158,102 +153,3 @@ def json_strings(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from json_strings(item, f"{way}[{index}]")
-
-
-SHORTEST = 6
-"""Fewest characters of a hidden text. Shorter ones (a letter, a small number) occur by chance."""
-_WORD = re.compile(r"\w+")
-
-
-def hidden_texts(manifest: RunManifest, example: Example) -> dict[str, tuple[str, ...]]:
-    """Return the words of each text of a question that the policy may not see, by field path.
-
-    Fields in the policy's `sees`, texts of fewer than 6 characters, answers that are an option's
-    letter, and texts that also occur in the question, its options or its inputs are not hidden.
-    """
-    sees = manifest.protocol.speakers[manifest.protocol.policy].sees
-    fields: dict[str, Any] = {
-        name: value for name, value in example.hidden.items() if name not in sees
-    }
-    if "answer" not in sees and example.answer not in example.letters:
-        fields["answer"] = example.answer
-    shown = text_words(_visible_text(example))
-    texts = {}
-    for name, value in fields.items():
-        for way, text in json_strings(value, name):
-            own_words = text_words(text)
-            if (
-                len(text.strip()) >= SHORTEST
-                and own_words
-                and not _contains_words(own_words, shown)
-            ):
-                texts[way] = own_words
-    return texts
-
-
-def message_leaks(
-    manifest: RunManifest,
-    example: Example,
-    conversation: Conversation,
-    messages: Iterable[Message],
-) -> Iterator[str]:
-    """Yield a phrase with field, conversation and message, never the text, for each hidden text
-    that another speaker told the policy.
-
-    A text counts if it occurs completely, openly or disguised, before the policy said it itself.
-    Each is named once.
-    """
-    hidden = hidden_texts(manifest, example)
-    if not hidden:
-        return
-    for number, message in enumerate(messages):
-        content = text_of(message["content"])
-        message_words = text_words(content)
-        for name, text in list(hidden.items()):
-            if not _contains_words(text, message_words) and not _in_disguise(
-                text, content, message["role"]
-            ):
-                continue
-            del hidden[name]  # from here on it is known, whoever said it
-            if message["role"] != "assistant":
-                yield (
-                    f"field {name!r} of {example.example_id} in message {number} "
-                    f"({message['role']}) of {conversation.conversation_id}"
-                )
-
-
-def _in_disguise(text: tuple[str, ...], content: str, role: str) -> bool:
-    """Return True if a user message contains the complete text in a disguise."""
-    bare = only_letters(" ".join(text))
-    return (
-        role == "user"
-        and len(bare) >= SHORTEST_DISGUISED
-        and is_smuggled(content, [frozenset({bare})])
-    )
-
-
-def refuse_leaks(leaks: list[str]) -> None:
-    """Raise RunError if there are leaks, naming the first three."""
-    if leaks:
-        more = f" (and {len(leaks) - 3} more)" if len(leaks) > 3 else ""
-        raise RunError(
-            f"messages contain text that the protocol hides from the policy, so nothing is "
-            f"published: {'; '.join(leaks[:3])}{more}. Let the speaker not see that field, or "
-            "publish without those conversations (--leave-out-leaks)"
-        )
-
-
-def text_words(text: str) -> tuple[str, ...]:
-    """Return the words of a text in lower case, with look-alike characters replaced."""
-    return tuple(_WORD.findall(unmask_text(text).lower()))
-
-
-def _contains_words(part: tuple[str, ...], text: tuple[str, ...]) -> bool:
-    """Return True if the words occur consecutively in the other text."""
-    return f" {' '.join(part)} " in f" {' '.join(text)} "
-
-
-def _visible_text(example: Example) -> str:
-    inputs: Mapping[str, Any] = example.inputs
-    texts = [example.question, *(choice.text for choice in example.choices)]
-    return "\n".join(texts + [text for _, text in json_strings(dict(inputs))])

@@ -29,8 +29,6 @@ def refuse_unfit(options: PublishOptions) -> None:
     """Check the options before the user is asked who may see the repository. Raises HubError for an
     invalid repository name, RunError if there is nothing to publish, UsageError for options that
     exclude each other."""
-    if options.checkpoint is not None and options.leave_out_leaks:
-        raise UsageError("--leave-out-leaks is for runs; leave it out")
     if options.prefix is not None:
         raise UsageError("--prefix is for --experiment; leave it out")
     if options.repo is None:
@@ -69,7 +67,6 @@ def publish_as_dataset(options: PublishOptions, run: Run) -> PublishedDataset:
         dry_run=options.dry_run,
         folder=options.folder,
         judge=options.judge,
-        leave_out_leaks=options.leave_out_leaks,
     )
     if done.uploaded is not None:
         record_upload(run, done.uploaded, private)

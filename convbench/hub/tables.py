@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from convbench.hub.safety import message_leaks
-from convbench.schema import Conversation, Example, Message, ProtocolSpec, text_of
+from convbench.schema import Conversation, Message, ProtocolSpec, text_of
 from convbench.schema.task import SPLITS
 from convbench.store import Run
 from convbench.store.byte_offsets import size_of
@@ -199,7 +198,7 @@ SELECT c.conversation_id, c.run, c.task, c.protocol, c.mode, c.example_id, c.gro
   c.policy, c.sample, c.temperature, c.seed, c.stop, c.failure, c.answer, c.correct, c.thinking,
   c.n_turns, c.words, c.flags, c.prompt_tokens, c.completion_tokens, c.cost_usd,
   c.thinking_any, c.thinking_closed, c.cut_turns, c.attempts, c.reasoned, c.reasoning_tokens,
-  v.rewards
+  c.read_by, v.rewards
 FROM conversations c LEFT JOIN (
   SELECT conversation_id, list({'judge': judge, 'reward': reward} ORDER BY rowid) AS rewards
   FROM raw.verdicts GROUP BY conversation_id
@@ -389,22 +388,3 @@ def _message_type(present: Collection[str]) -> Any:
 
 def _judge_reward(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None:
     return next((reward["reward"] for reward in rewards if reward["judge"] == judge), None)
-
-
-def find_leaks(run: Run) -> dict[str, list[str]]:
-    """Return the places of leaked hidden text by conversation_id, as phrases that do not tell the
-    text.
-
-    Conversations without a leak are left out; empty if there is none.
-    """
-    protocol, examples = run.manifest.protocol, run.examples
-    by_conversation: dict[str, list[str]] = {}
-    for conversation in run.conversations():
-        example: Example | None = examples.get(conversation.example_id)
-        if example is None:
-            continue
-        seen = messages_before(protocol, conversation, protocol.policy)
-        places = list(message_leaks(run.manifest, example, conversation, seen))
-        if places:
-            by_conversation[conversation.conversation_id] = places
-    return by_conversation

@@ -22,7 +22,7 @@ from convbench.engine.caller import Caller
 from convbench.errors import DataError
 from convbench.judges.ask import ReplyForm, ask_judge, schema_of, transcript_messages
 from convbench.judges.model import failure_parts, sampling_details, unreadable_reason
-from convbench.judges.replies import FENCE, Complaint, JsonPairs, Scores, read_reply
+from convbench.judges.replies import Complaint, JsonPairs, Scores, read_reply
 from convbench.judges.resolve import Judge
 from convbench.judges.units import JudgeSummary, PendingVerdicts, Request, Unit
 from convbench.judges.verdicts import failed_verdict, scored_verdict, unscorable_verdict
@@ -41,6 +41,10 @@ from convbench.store import Run
 
 LEAST, MOST = 2, 16
 """Bounds on the size of a group: one has no other to compare with, and more are read carelessly."""
+_FENCE = re.compile(
+    r"\A\s*+```(?:json)?[^\S\n]*+\n(.*)\n[^\S\n]*+```\s*+\Z", re.DOTALL | re.IGNORECASE
+)
+"""A code fence around the complete reply."""
 _HEAD = re.compile(r"^[\W_]*conversation[\W_]*(\d{1,2})[\W_]*$", re.IGNORECASE)
 
 
@@ -200,7 +204,7 @@ def _conversation_name(number: int) -> str:
 
 def _json_parts(reply: str) -> list[tuple[str, str | JsonPairs]] | None:
     """Return (conversation, its scores) of a JSON reply; None for any other reply."""
-    fence = FENCE.match(reply)
+    fence = _FENCE.match(reply)
     try:
         parsed = json.loads(fence[1] if fence else reply, object_pairs_hook=JsonPairs)
     except (ValueError, RecursionError):

@@ -209,13 +209,13 @@ def _spec_judge(
 ) -> Judge:
     spec = catalog.load_spec(JudgeSpec, "judges", text, specs=specs, sets=sets)
     kind = kind_of(spec)
-    if "model" not in kind.needs and model is not None and not kind.may_ask:
+    if "model" not in kind.needs and model is not None:
         raise SpecError(
             f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
             f"expected --judge {text}, since it needs no model"
         )
     reference = model or spec.model
-    if "model" not in kind.needs and not (kind.may_ask and reference):
+    if "model" not in kind.needs:
         return _guarded_judge(spec.name, spec, None)
     if not reference:
         raise SpecError(
@@ -242,16 +242,16 @@ def with_defaults(spec: JudgeSpec) -> JudgeSpec:
     """Return a rubric with the defaults of today for what it leaves open: `fence` quoted, `replies`
     structured, and `criteria` appended if its prompts do not name every metric's label.
 
-    A spec with a grader gets the fence alone, a `review` no criteria. A judge that asks no model is
-    returned unchanged.
+    A spec with a grader gets the fence alone, one that reads answers no criteria. A judge that asks
+    no model is returned unchanged.
     """
     kind = kind_of(spec)
     if asks_grader(spec):
         return spec.model_copy(update={"fence": spec.fence or "quoted"})
-    if "model" not in kind.needs and not kind.may_ask:
+    if "model" not in kind.needs:
         return spec
     defaults: dict[str, str] = {"fence": "quoted", "replies": "structured"}
-    if "model" in kind.needs and not names_every_label(spec):
+    if not names_every_label(spec):
         defaults["criteria"] = "appended"
     update = {name: getattr(spec, name) or value for name, value in defaults.items()}
     return spec.model_copy(update=update)

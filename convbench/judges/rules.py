@@ -1,207 +1,116 @@
-"""Judge `rules`: six scores by rule. A heuristic, deterministic and offline, not a model.
+"""Judges `rules` and `answer`: scores by rule, deterministic and offline, a heuristic.
 
-It uses the gold letter and what can be counted (`Features`): whether the final answer is right,
-which options the policy discusses, whether it accepts or rejects them and whether the gold letter
-does too, whether the conclusion follows from that, words of reasoning, hedging, thinking tags as
-the mode requires, turns cut short, repetition, length. It cannot tell whether an argument is true,
-so it can be gamed; use it for demonstrations, smoke tests and ablations, never as the judge of a
-result.
+They use the gold letter and what can be counted, and cannot tell whether an argument is true, so
+they can be gamed: use them for demonstrations, smoke tests and ablations.
 
-- accuracy: 10 for the right answer; 5 or 3 if none can be parsed (5 if an earlier turn settled on
-the gold letter); 2 or 1 for a wrong one (2 likewise). - reasoning: a base, plus coverage, verdicts
-that agree with the gold letter, a conclusion that follows, words of reason; less for a change of
-mind at the end, cut turns and repetition. - comprehensiveness: shares of the options discussed and
-decided. - pedagogical: a right answer, verdicts that agree, words of reasoning, tags as required, a
-reasonable length; less for repetition. - confidence: high if sure and right, the more so the more
-options were weighed; low if sure and wrong; hedging moves both towards the middle; 2 without a
-readable answer. - overall: the mean of the five.
+`rules` gives, 0 to 10: accuracy 10 for the right answer, 3 for none, 1 for a wrong one;
+comprehensiveness by the share of options that the policy's turns mention by letter; reasoning by
+that share and words of reason; pedagogical by thinking tags as the mode requires and a reasonable
+length; confidence by the answer; overall, the mean of the five. Turns that were cut and repetition
+cost. If the answer is not right all scores but accuracy count two fifths, so that its overall (at
+most 3.2) is below that of any right one (at least 3.8).
 
-If the answer is not right, all scores but accuracy count two fifths: whatever the text around a
-wrong or unreadable answer, its overall (at most 3.4) is below that of any right one (at least 3.6),
-so that a template with a guessed letter earns less than a short right answer.
+`answer` gives the answer alone: 10 right, 2 wrong, 0 unread, so that a policy that does not keep to
+the answer's form learns the form first.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from convbench.answers.final import final_answer
-from convbench.answers.grade import GradeResult, grade_conversation
+from convbench.answers.grade import grade_conversation
 from convbench.answers.tags import closes_thinking, opens_thinking
 from convbench.errors import DataError
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec, text_of
 from convbench.views import policy_turns
 
-_CONCLUSION = re.compile(
-    r"\b(?:answer(?:\s+is)?|so|say|said|choose|chose|pick|picked|therefore|thus|toward|go with)\b"
-    r"[\s:,*(]*+"
-    r"(?P<letter>[A-Z])\b(?!\s*[:)])[*).]*"
-)
-_NO = re.compile(
-    r"\b(?:no|not|never|neither|cannot|wrong|incorrect|unlikely|impossible|false|eliminated?"
-    r"|rule[sd]? out|miss(?:es)?|lacks?|fails?)\b|n['’]t\b",
-    re.IGNORECASE,
-)
-_YES = re.compile(
-    r"\b(?:yes|correct|right|best|fits?|match(?:es)?|true|maybe|plausible|likely)\b", re.IGNORECASE
-)
-_WHY = re.compile(
-    r"\b(?:because|since|so|therefore|thus|hence|means|due to|needs?|as a result)\b", re.IGNORECASE
-)
-_HEDGE = re.compile(
-    r"\b(?:guess|maybe|perhaps|not sure|unsure|might|possibly|probably|do not know|don['’]t know"
-    r"|uncertain|could be)\b",
-    re.IGNORECASE,
-)
-_A_SUBJECT = r"(?=[):.,]|\s+(?:is|was|would|can|could|seems|does|doesn|fits|and|or)\b)"
+VERSION = 4
+"""Raised whenever a score may move; part of the judges' fingerprints."""
+NEEDS_GOLD_LETTER = True
+"""Only questions whose gold answer is the letter of an option can be scored."""
+NOT_RIGHT = 0.4
+"""Factor of the scores other than accuracy if the answer is not right."""
+_REASON = re.compile(r"\b(?:because|since|so|therefore|thus|hence)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
-    """Surface features of a conversation; shares are from 0 to 1.
+def score(
+    conversation: Conversation,
+    example: Example,
+    protocol: ProtocolSpec,
+    *,
+    mode: Mode | None = None,
+) -> dict[str, float]:
+    """Return the six scores of judge `rules`, 0 to 10 with one decimal.
 
-    `covered`: share of options that the policy's turns discuss. `decided`: share of options that
-    get a yes or a no. `agree`: share of options with the right verdict, a yes for the gold option
-    and a no for every other. `chosen`: letters that earlier turns settled on, in order.
-    `supported`: the final letter got a yes and no other option did, or it got no verdict and all
-    others a no. `why`: a word of reasoning occurs. `hedged`: the final turn sounds unsure. `tags`:
-    thinking tags as the mode requires (1 opened and closed in the final turn, 0.5 opened, 0
-    missing; in standard mode 1 without any).
-    `cut`: share of policy turns cut by max_tokens. `repeated`: share of repeated word triples.
-    `longest`: words of the longest policy turn.
+    Without `mode` it is thinking if a prompt names the tag. Raise DataError for a question whose
+    gold answer is not the letter of an option.
     """
+    _check_gold("rules", example)
+    turns = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
+    texts = [text_of(turn.content) for turn in turns]
+    graded = grade_conversation(protocol, conversation, example)
+    mentioned = _mentioned_share("\n".join(texts), example)
+    reason = float(any(map(_REASON.search, texts)))
+    cut = sum(turn.finish_reason == "length" for turn in turns) / max(1, len(turns))
+    lost = 2 * cut + 5 * max(0.0, _repeated_share(" ".join(texts)) - 0.4)
+    tags = _tag_share(texts[-1] if texts else "", mode or _infer_mode(conversation, protocol))
+    words = max((len(text.split()) for text in texts), default=0)
+    length = min(1.0, graded.words / 12, max(0.0, (1200 - words) / 800))
+    right = bool(graded.correct)
+    scores = {
+        "accuracy": 10.0 if right else 3.0 if graded.answer is None else 1.0,
+        "reasoning": 2 + 5 * mentioned + 3 * reason - lost,
+        "comprehensiveness": 1 + 9 * mentioned,
+        "pedagogical": 2 + 3 * tags + 3 * length + 2 * mentioned - lost,
+        "confidence": 8.0 if right else 2.0,
+    }
+    for name in list(scores)[1:]:
+        scores[name] = min(10.0, max(0.0, scores[name])) * (1.0 if right else NOT_RIGHT)
+    scores["overall"] = sum(scores.values()) / len(scores)
+    return {name: round(value, 1) for name, value in scores.items()}
 
-    graded: GradeResult
-    covered: float
-    decided: float
-    agree: float
-    chosen: tuple[str, ...]
-    supported: bool
-    why: bool
-    hedged: bool
-    tags: float
-    cut: float
-    repeated: float
-    longest: int
+
+def score_answer(
+    conversation: Conversation, example: Example, protocol: ProtocolSpec
+) -> dict[str, float]:
+    """Return the one score of judge `answer`, `overall`: 10 for the right answer, 2 for a wrong
+    one, 0 if it is unread. Raise DataError as `score` does."""
+    _check_gold("answer", example)
+    graded = grade_conversation(protocol, conversation, example)
+    if graded.answer is None:
+        return {"overall": 0.0}
+    return {"overall": 10.0 if graded.correct else 2.0}
 
 
-def gold_letter(judge: str, example: Example) -> str:
-    """Return the letter of a question's gold answer.
-
-    Raises DataError, with the same text for every question, if it is not the letter of an option.
-    """
-    if example.answer is None or example.answer not in example.letters:
+def _check_gold(judge: str, example: Example) -> None:
+    """Raise DataError, with the same text for every question, if its gold answer is not the letter
+    of an option."""
+    if example.answer not in example.letters:
         raise DataError(
             f"judge {judge}: the gold answer of the question is not the letter of an option; "
             "expected one"
         )
-    return example.answer
 
 
-def extract_features(
-    conversation: Conversation, example: Example, protocol: ProtocolSpec, mode: Mode | None = None
-) -> Features:
-    """Return the features of a conversation; without `mode` it is thinking if a prompt names the
-    tag. Without policy turns no answer is found, and shares are 0."""
-    turns = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
-    texts = [text_of(turn.content) for turn in turns]
-    graded = grade_conversation(protocol, conversation, example)
-    talk = about_options("\n".join(texts), example)
-    verdicts = {letter: option_verdict(text) for letter, text in talk.items()}
-    count = max(1, len(example.letters))
-    return Features(
-        graded=graded,
-        covered=len(talk) / count,
-        decided=sum(v is not None for v in verdicts.values()) / count,
-        agree=sum(v is (letter == example.answer) for letter, v in verdicts.items()) / count,
-        chosen=tuple(filter(None, (_settled_letter(text, example) for text in texts[:-1]))),
-        supported=_is_supported(graded.answer, verdicts, example),
-        why=any(map(_WHY.search, texts)),
-        hedged=bool(texts and _HEDGE.search(texts[-1])),
-        tags=_tag_score(texts[-1] if texts else "", mode or _infer_mode(conversation, protocol)),
-        cut=sum(turn.finish_reason == "length" for turn in turns) / max(1, len(turns)),
-        repeated=repeated_share(" ".join(texts)),
-        longest=max((len(text.split()) for text in texts), default=0),
+def _mentioned_share(text: str, example: Example) -> float:
+    """Return the share of options that a text mentions by letter: `option A`, or `A` before a sign
+    or a verb, which tells it from the article."""
+    verbs = r"(?=[):.,]|\s+(?:is|was|has|can|could|would|does|fits)\b)"
+    patterns = (
+        rf"\b[Oo]ption {re.escape(x)}\b|(?<![\w']){re.escape(x)}{verbs}" for x in example.letters
     )
+    return sum(re.search(x, text) is not None for x in patterns) / max(1, len(example.letters))
 
 
-def about_options(text: str, example: Example) -> dict[str, str]:
-    """Return the text about each option, by letter, joined by blanks; options with at most three
-    words about them are left out.
-
-    The text about an option runs from its mention to the next mention of one, or to an empty line.
-    """
-    text = _CONCLUSION.sub(" ", text)
-    marks = sorted(_option_mentions(text, example))
-    pieces: dict[str, str] = {}
-    ends = [start for start, _ in marks[1:]] + [len(text)]
-    for (start, letter), end in zip(marks, ends, strict=False):
-        piece = text[start:end].split("\n\n")[0]
-        pieces[letter] = f"{pieces.get(letter, '')} {piece}".strip()
-    return {letter: piece for letter, piece in pieces.items() if len(piece.split()) > 3}
-
-
-def option_verdict(text: str) -> bool | None:
-    """Return whether a text about an option rejects it (False) or accepts it (True); None for
-    neither. One word of rejection outweighs all words of acceptance."""
-    if _NO.search(text):
-        return False
-    return True if _YES.search(text) else None
-
-
-def repeated_share(text: str) -> float:
-    """Return the share of word triples that occurred before, 0 to 1; case does not count.
-
-    0 for fewer than three words.
-    """
+def _repeated_share(text: str) -> float:
+    """Return the share of word triples that occurred before, 0 to 1; case does not count."""
     words = text.lower().split()
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
 
 
-def _option_mentions(text: str, example: Example) -> list[tuple[int, str]]:
-    """Return (position, letter) of mentions of options: by letter, and by their words if fewer than
-    two letters are mentioned.
-
-    Words are weaker evidence: those of one option may occur in the text about another.
-    """
-    by_letter: list[tuple[int, str]] = []
-    by_words: list[tuple[int, str]] = []
-    for choice in example.choices:
-        letter = re.escape(choice.label)
-        alone = _A_SUBJECT if choice.label in ("A", "I") else r"(?![\w'’])"
-        named = rf"\b(?:[Oo]ption|[Cc]hoice)\s+[(*]*{letter}\b|(?<![\w'’]){letter}{alone}"
-        by_letter += [(match.start(), choice.label) for match in re.finditer(named, text)]
-        if len(choice.text) > 2:
-            words = rf"(?<!\w){re.escape(choice.text)}(?!\w)"
-            by_words += [
-                (match.start(), choice.label)
-                for match in re.finditer(words, text, flags=re.IGNORECASE)
-            ]
-    return by_letter if len({letter for _, letter in by_letter}) > 1 else by_letter + by_words
-
-
-def _settled_letter(text: str, example: Example) -> str | None:
-    """Return the letter that an earlier turn settles on, as an answer or as in "so C", "I say C";
-    None without one."""
-    stated = final_answer(text, example.options, strict=True)
-    letters = [m["letter"] for m in _CONCLUSION.finditer(text) if m["letter"] in example.letters]
-    return stated or (letters[-1] if letters else None)
-
-
-def _is_supported(answer: str | None, verdicts: dict[str, bool | None], example: Example) -> bool:
-    """Return whether the verdicts on options support the answer: see `Features.supported`."""
-    if answer is None:
-        return False
-    others = [verdicts.get(letter) for letter in example.letters if letter != answer]
-    if verdicts.get(answer) is True:
-        return True not in others
-    return verdicts.get(answer) is None and bool(others) and all(v is False for v in others)
-
-
-def _tag_score(final: str, mode: Mode) -> float:
-    """Return how well the thinking tags of the final turn fit the mode: see `Features.tags`."""
+def _tag_share(final: str, mode: Mode) -> float:
+    """Return 1 for thinking tags in the final turn as the mode requires, 0.5 if they only open."""
     if mode == "standard":
         return 0.0 if opens_thinking(final) else 1.0
     return (opens_thinking(final) + closes_thinking(final)) / 2
@@ -215,84 +124,3 @@ def _infer_mode(conversation: Conversation, protocol: ProtocolSpec) -> Mode:
         if turn.speaker != protocol.policy:
             prompts.append(text_of(turn.content))
     return "thinking" if any("<thinking>" in text for text in prompts) else "standard"
-
-
-VERSION = 3
-"""Raised whenever a score may move; part of the judge's fingerprint."""
-NEEDS_GOLD_LETTER = True
-"""Only questions whose gold answer is the letter of an option can be scored."""
-
-
-NOT_RIGHT = 0.4
-"""Factor of the scores other than accuracy if the answer is not right."""
-
-
-def score(
-    conversation: Conversation,
-    example: Example,
-    protocol: ProtocolSpec,
-    *,
-    mode: Mode | None = None,
-) -> dict[str, float]:
-    """Return the six scores, 0 to 10 with one decimal: `accuracy`, `reasoning`,
-    `comprehensiveness`, `pedagogical`, `confidence`, and their mean `overall`.
-
-    Without `mode` it is thinking if a prompt names the tag. Raise DataError for a question whose
-    gold answer is not the letter of an option.
-    """
-    gold = gold_letter("rules", example)
-    seen = extract_features(conversation, example, protocol, mode)
-    scores = {
-        "accuracy": _accuracy_score(seen, gold),
-        "reasoning": _reasoning_score(seen),
-        "comprehensiveness": 1 + 6 * seen.covered + 3 * seen.decided,
-        "pedagogical": _pedagogical_score(seen),
-        "confidence": _confidence_score(seen),
-    }
-    share = 1.0 if seen.graded.correct else NOT_RIGHT
-    for name, value in scores.items():
-        scores[name] = min(10.0, max(0.0, value)) * (1.0 if name == "accuracy" else share)
-    scores["overall"] = sum(scores.values()) / len(scores)
-    return {name: round(value, 1) for name, value in scores.items()}
-
-
-def _accuracy_score(seen: Features, gold: str) -> float:
-    if seen.graded.correct:
-        return 10
-    met_gold = gold in seen.chosen
-    if seen.graded.answer is None:
-        return 5 if met_gold else 3
-    return 2 if met_gold else 1
-
-
-def _reasoning_score(seen: Features) -> float:
-    value = 1.5 + 2.5 * seen.covered + 3.5 * seen.agree + 1.5 * seen.supported + seen.why
-    if seen.chosen and seen.graded.answer not in (None, seen.chosen[-1]):
-        value -= 2
-    return value - 2 * seen.cut - 3 * _excess_repetition(seen)
-
-
-def _pedagogical_score(seen: Features) -> float:
-    value = 3 * bool(seen.graded.correct) + 2.5 * seen.agree + 1.5 * seen.why + 2 * seen.tags
-    return value + _length_share(seen) - 2 * _excess_repetition(seen)
-
-
-def _confidence_score(seen: Features) -> float:
-    if seen.graded.answer is None:
-        return 2
-    weighed = (seen.covered + seen.decided) / 2
-    if seen.graded.correct:
-        return 6.0 if seen.hedged else 7 + 3 * weighed
-    return 4.0 if seen.hedged else 1 + weighed
-
-
-def _excess_repetition(seen: Features) -> float:
-    """Return the repetition above what restating an argument needs, 0 to 1."""
-    return max(0.0, seen.repeated - 0.4) / 0.6
-
-
-def _length_share(seen: Features) -> float:
-    """Return 1 for at least 12 words in all and at most 400 in the longest turn; less outside."""
-    if seen.longest > 400:
-        return max(0.0, (1200 - seen.longest) / 800)
-    return min(1.0, seen.graded.words / 12)

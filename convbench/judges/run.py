@@ -61,8 +61,8 @@ def find_pending(run: Run, judge: Judge) -> tuple[PendingConversations, int]:
     """Return (pending conversations, number of conversations that are scored).
 
     Pending are completed conversations that the judge can score and has no score of; failed
-    verdicts count as none. Conversations that failed to build, or have no label for people's
-    labels, are in neither.
+    verdicts count as none. Conversations that failed to build, have no label for people's labels,
+    or have an answer that a judge of unread ones need not read, are in neither.
     """
     failed: dict[str, VerdictRow] = {}
     names: set[str] = set()
@@ -94,6 +94,10 @@ def _iter_scorable(
     labelled: Collection[str] | None = None
     if judge.labels is not None:
         labelled = judge.scorable_ids({head.conversation_id for head in run.conversation_rows()})
+    if kind_of(judge.spec).measures == "answers":
+        from convbench.judges.answers import unread_conversations
+
+        labelled = frozenset(unread_conversations(run))
     split = "train" if is_for_rewards_only(judge) else judge.split
     for head in run.conversation_rows():
         if split not in (None, run.questions[head.example_id].split):

@@ -22,12 +22,11 @@ import json
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from convbench.answers.disguises import fenced_blocks
 from convbench.answers.tags import without_thinking
 from convbench.engine.caller import offload_read
 from convbench.errors import DataError, MissingDependency, RunError
@@ -169,7 +168,7 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
     text = without_thinking(heard_text(protocol, last))
     if protocol.answer_after:
         text = text.partition(protocol.answer_after)[2] or text
-    blocks = [textwrap.dedent(block) for block in fenced_blocks(text)]
+    blocks = [textwrap.dedent(block) for block in _fenced_blocks(text)]
     if not blocks:
         return list(dict.fromkeys([text.strip(), textwrap.dedent(text).strip("\n")]))
     return list(dict.fromkeys(["\n\n".join(blocks), max(blocks, key=len), blocks[-1]]))
@@ -246,3 +245,25 @@ class _TaskOutcomes:
 @lru_cache(maxsize=4096)
 def _cached_task(code: str, calls: tuple[str, ...], limits: Limits) -> _TaskOutcomes:
     return _TaskOutcomes(code, calls, limits)
+
+
+def _fenced_blocks(text: str) -> Iterator[str]:
+    """Yield the contents of each fenced block, in order.
+
+    A block begins at a line that starts with three or more backticks or tildes (this line is left
+    out) and ends at a line of as many of these or more, or at the end of the text. Each line of a
+    closed block ends in a newline, so that an empty one gives an empty text. A block that is not
+    closed has no last newline, and yields nothing if it has no lines.
+    """
+    mark, body = "", list[str]()
+    for line in text.split("\n"):
+        bare = line.strip(" \t")
+        if mark and bare.startswith(mark) and not bare.strip(mark[0]):
+            yield "".join(f"{body_line}\n" for body_line in body)
+            mark, body = "", []
+        elif mark:
+            body.append(line)
+        elif bare.startswith(("```", "~~~")):
+            mark = bare[: len(bare) - len(bare.lstrip(bare[0]))]
+    if body:
+        yield "\n".join(body)

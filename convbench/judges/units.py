@@ -29,7 +29,6 @@ from convbench.schema import (
     Example,
     Failure,
     Message,
-    ProtocolSpec,
     RunManifest,
     Verdict,
 )
@@ -170,7 +169,12 @@ class ConversationUnit(Unit[Conversation, Verdict]):
 
     def shown_conversations(self, conversation: Conversation) -> Iterator[Conversation]:
         """Yield the conversation as each call shows it to the judge."""
-        yield conversation
+        if kind_of(self.judge.spec).measures != "answers":
+            yield conversation
+            return
+        from convbench.judges.answers import last_turn
+
+        yield last_turn(self._run.manifest.protocol, conversation)
 
     def iter_requests(self) -> Iterator[Request]:
         """Yield (messages, function that returns the reply's JSON schema) for each call to the
@@ -181,8 +185,7 @@ class ConversationUnit(Unit[Conversation, Verdict]):
             key = f"{self._prefix}{conversation.key}#{before.attempts if before else 0}"
             for talk in self.shown_conversations(conversation):
                 messages = judge_messages(self.judge.spec, talk, example, key=key)
-                protocol = self._run.manifest.protocol
-                yield messages, _reply_form(self.judge, protocol, talk, example).schema
+                yield messages, _reply_form(self.judge, example).schema
 
     @classmethod
     def requests_unbuilt(
@@ -195,7 +198,7 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         """
         messages = judge_messages(judge.spec, shown.played, shown.example)
         calls = shown.estimate.conversations * cls.calls_each(manifest, shown.played)
-        form = _reply_form(judge, manifest.protocol, shown.played, shown.example)
+        form = _reply_form(judge, shown.example)
         return repeat((messages, form.schema), calls)
 
     @classmethod
@@ -204,16 +207,13 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         return 1
 
 
-def _reply_form(
-    judge: Judge, protocol: ProtocolSpec, talk: Conversation, example: Example
-) -> ReplyForm[Any]:
+def _reply_form(judge: Judge, example: Example) -> ReplyForm[Any]:
     """Return the form of the reply on one conversation."""
-    if kind_of(judge.spec).measures != "simulator":
+    if kind_of(judge.spec).measures != "answers":
         return form_of(judge.spec)
-    from convbench.judges.review.scene import human_turns
-    from convbench.judges.review.verdict import faults_form
+    from convbench.judges.answers import answers_form
 
-    return faults_form(len(list(human_turns(talk, example, protocol))))
+    return answers_form(example)
 
 
 class TurnUnit(ConversationUnit):

@@ -48,6 +48,18 @@ def scored_verdict(
     )
 
 
+def reading_verdict(judge: Judge, conversation_id: str, **more: Any) -> Verdict:
+    """Return the verdict of a judge that gives neither scores nor a reward; keywords become fields
+    of the verdict."""
+    return Verdict(
+        conversation_id=conversation_id,
+        judge=judge.name,
+        fingerprint=judge.fingerprint,
+        ended=_utc_now(),
+        **more,
+    )
+
+
 def unscorable_verdict(
     judge: Judge, conversation_id: str, kind: str, message: str, **more: Any
 ) -> Verdict:

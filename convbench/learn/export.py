@@ -35,7 +35,7 @@ from convbench.schema.recipe import EditFilter, FlaggedRule, Recipe
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.run import Run
 
-TRAINED = "data.least={trained: 1}"
+TRAINED = "data.least={'*': {trained: 1}}"
 """Excludes edits that could not be trained on, even if all others do harm."""
 FILTERS: Mapping[EditFilter, tuple[str, ...]] = {
     "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
@@ -99,7 +99,7 @@ def flagged_train(run: Run) -> frozenset[str]:
         conversation.conversation_id
         for conversation in run.conversations()
         if run.examples[conversation.example_id].split == "train"
-        and relevant_flags(run.manifest.protocol, conversation.flags)
+        and relevant_flags(conversation.flags)
     )
 
 
@@ -235,8 +235,8 @@ def export_run(
     that mean (randomised rounding; Mukherjee et al. 2025, end of section 3.2); or pairs of replies.
     Conversations of negative weight are left out and counted: no other trainer unlearns them from a
     file. Flagged conversations of the train split are dropped, unless `flagged` or the recipe says
-    otherwise (`zero` sets a reward, so it needs a recipe). Raises SpecError, UsageError, TrainError
-    (not judged, negative weights to round), RunError.
+    otherwise. Raises SpecError, UsageError, TrainError (not judged, negative weights to round),
+    RunError.
     """
     target = next((name for name in FORMATS if name == to), None)
     if target is None:
@@ -247,7 +247,7 @@ def export_run(
     specs = specs or SpecOptions()
     load_plugins(specs)
     if recipe is None:
-        _refuse_needless({"--scale": scale, "--judge": judge, "--set": specs.sets or None}, flagged)
+        _refuse_needless({"--scale": scale, "--judge": judge, "--set": specs.sets or None})
         without = frozenset() if flagged == "keep" else flagged_train(run)
         done = export_conversations(
             run, target, out or folder, None, without, named=out is not None
@@ -272,10 +272,8 @@ def export_run(
     )
 
 
-def _refuse_needless(options: dict[str, object], flagged: FlaggedRule | None) -> None:
+def _refuse_needless(options: dict[str, object]) -> None:
     """Raise UsageError for options that need a recipe."""
-    if flagged == "zero":
-        raise UsageError("--flagged zero: expected a --recipe, whose rewards it sets; or drop")
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"{name}: expected a --recipe that it is for, e.g. --recipe refit")

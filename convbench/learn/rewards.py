@@ -33,8 +33,11 @@ class JudgeRewards:
         self._known: dict[str, float | Rewards | str | ConvbenchError | VerdictRow] = {}
         """By conversation: its reward alone, its rewards, the reason why it has none, the error to
         raise, or a verdict whose rewards depend on the conversation's text."""
+        self._below: dict[str, set[str]] = {}
+        """The judges with a score below `data.least`, by conversation."""
         fingerprints: dict[str, set[str]] = {}
         for row in run.verdict_rows():
+            self._hold_against_least(row)
             fingerprints.setdefault(row.judge, set()).add(row.fingerprint)
             if row.fingerprint in reviewers:
                 continue
@@ -55,6 +58,8 @@ class JudgeRewards:
         judge scored no turns. Raise ConvbenchError if its verdict lacks the metric.
         """
         known = self._known.get(row.conversation_id, "not judged")
+        if self._below.get(row.conversation_id) and not isinstance(known, str):
+            return "below data.least"
         if isinstance(known, VerdictRow):
             conversation = self._run.read_conversation(row.path, row.start, row.length)
             known = self._read_row(
@@ -65,6 +70,17 @@ class JudgeRewards:
         assert not isinstance(known, VerdictRow)
         return (known, ()) if isinstance(known, float) else known
 
+    def _hold_against_least(self, row: VerdictRow) -> None:
+        """Note whether a judge's newest scores of a conversation reach what `data.least` asks."""
+        asked = self._data.least
+        names = {row.judge, row.judge.partition("@")[0], "*"} & asked.keys()
+        if not (names and row.scored):
+            return
+        scores, judges = row.scores, self._below.setdefault(row.conversation_id, set())
+        least = [item for name in names for item in asked[name].items()]
+        reached = all(scores.get(metric, value) >= value for metric, value in least)
+        (judges.discard if reached else judges.add)(row.judge)
+
     def _read_row(
         self, row: VerdictRow, questions: int | None = None
     ) -> float | Rewards | str | ConvbenchError | VerdictRow:
@@ -72,10 +88,8 @@ class JudgeRewards:
         need the number of the policy's questions and `questions` is None."""
         if not row.scored:
             return "judge failed"
-        metric, least = self._data.metric, self._data.least
-        scores = row.scores if least or metric != "reward" else {}
-        if any(scores.get(name, value) < value for name, value in least.items()):
-            return "below data.least"
+        metric = self._data.metric
+        scores = row.scores if metric != "reward" else {}
         spec, protocol = self._specs.get(row.fingerprint), self._run.manifest.protocol
         discounted = spec is not None and rewards.discount_factor(spec.reward, protocol) != 1
         if metric != "reward" and discounted and questions is None:

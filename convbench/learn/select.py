@@ -1,9 +1,7 @@
 """Select the conversations that train: judged ones of split train, each with one reward.
 
-Conversations that a fidelity check flagged: dropped from training by default.
-
-A flag says that a speaker broke its role: a teacher gave the answer away, a human quoted the
-hidden reference. The reward of such a conversation does not measure what the policy did.
+Conversations in which another speaker gave the answer away, left its role or said nothing are
+dropped by default: their reward does not measure what the policy did.
 """
 
 from __future__ import annotations
@@ -26,21 +24,19 @@ from convbench.learn.rewards import (
     check_one_version,
     choose_judge,
 )
-from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, FlaggedRule, Unit
 from convbench.store.index import ConversationRow
 from convbench.store.run import Run
 from convbench.views import policy_turns
 
-FORM_FLAGS = ("words", "no-question", "repeats")
-"""Findings about the policy itself that do not drop a conversation: what the policy does badly is
-for the judge to score, and for a learner to unlearn."""
+FORM_FINDINGS = ("words", "no-question", "repeats", "answers", "code")
+"""Findings that drop no conversation, whoever spoke: form is for the judge to score. Of convbench's
+own checks `leak`, `role` and `empty` count, and so does what a user's own check finds."""
 
 
-def relevant_flags(protocol: ProtocolSpec, flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags of a conversation that count: all but the form findings on the policy."""
-    form_flags = {f"{protocol.policy}:{finding}" for finding in FORM_FLAGS}
-    return tuple(flag for flag in flags if flag not in form_flags)
+def relevant_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags of a conversation that count for `data.flagged`: all but those of form."""
+    return tuple(flag for flag in flags if flag.rpartition(":")[2] not in FORM_FINDINGS)
 
 
 @dataclass
@@ -48,7 +44,7 @@ class FlaggedSummary:
     """Counts of the flagged conversations among those that would train, and their treatment."""
 
     rule: FlaggedRule
-    """How they are treated: `drop`, `zero` (reward 0) or `keep`."""
+    """How they are treated: `drop` or `keep`."""
     conversations: int = 0
     """Number of flagged conversations."""
     findings: Counter[str] = field(default_factory=Counter)
@@ -63,7 +59,7 @@ class FlaggedSummary:
         """Yield one line on the flagged conversations, or nothing if there are none."""
         if not self.conversations:
             return
-        done = {"drop": "dropped", "zero": "trained with reward 0", "keep": "kept"}[self.rule]
+        done = "dropped" if self.rule == "drop" else "kept"
         counts = ", ".join(f"{name} {count}" for name, count in sorted(self.findings.items()))
         opposite = "drop" if self.rule == "keep" else "keep"
         yield (
@@ -279,16 +275,14 @@ def _rewards_or_reason(
 def _unless_flagged(
     run: Run, row: ConversationRow, outcome: str | Rewards, flagged: FlaggedSummary
 ) -> str | Rewards:
-    """Return the rewards, or 0 or "flagged" (dropped) for a flagged conversation, by the rule of
-    `data.flagged`; a reason is returned as it is."""
+    """Return the rewards, or "flagged" for a conversation that `data.flagged` drops; a reason is
+    returned as it is."""
     if isinstance(outcome, str):
         return outcome
-    flags = relevant_flags(run.manifest.protocol, row.flags)
+    flags = relevant_flags(row.flags)
     if flags:
         flagged.add_flags(flags)
-    if not flags or flagged.rule == "keep":
-        return outcome
-    return (0.0, (0.0,) * len(outcome[1])) if flagged.rule == "zero" else "flagged"
+    return "flagged" if flags and flagged.rule == "drop" else outcome
 
 
 def check_selection(

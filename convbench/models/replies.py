@@ -12,8 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from convbench.answers.disguises import find_enclosed
-from convbench.answers.tags import first_block
+from convbench.answers.tags import split_segments
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
 from convbench.models.prices import field_of
@@ -21,6 +20,7 @@ from convbench.net.untrusted_json import safe_count, safe_text
 from convbench.schema import Completion, FinishReason, Reasoning, RedactedBlock, ThinkingBlock
 from convbench.schema.reasoning import MOST_BLOCKS, Block, Via
 from convbench.schema.tools import MOST_CALLS, ToolCall
+from convbench.util.extract import find_enclosed
 
 FIELDS = ("reasoning_content", "reasoning", "thinking_blocks")
 """Fields of a reply's message that hold reasoning."""
@@ -54,13 +54,18 @@ def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning 
     `tokens` is put into the reasoning. Its `frame` holds the tags and blanks around it, so that the
     text can be restored.
     """
-    span = first_block(content)
-    if span is None:
+    pieces = split_segments(content)
+    if not pieces[0][0] and content[: pieces[0][2]].strip():
+        return None, content  # it speaks first
+    blocks = pieces if pieces[0][0] else pieces[1:]
+    if not blocks:
         return None, content
-    start, stop, rest = span
-    frame = content[:start], content[stop:rest]
-    thinks = Reasoning(text=content[start:stop], tokens=tokens, via="tags", frame=frame)
-    return thinks, content[rest:]
+    _, start, stop = blocks[0]
+    words = content[start:stop].strip()
+    start += content[start:stop].find(words)
+    rest = content[blocks[1][1] if len(blocks) > 1 else len(content) :].lstrip()
+    frame = content[:start], content[start + len(words) : len(content) - len(rest)]
+    return Reasoning(text=words, tokens=tokens, via="tags", frame=frame), rest
 
 
 def reasoning_tokens(usage: object) -> int | None:

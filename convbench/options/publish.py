@@ -61,10 +61,3 @@ class PublishOptions:
         Path | None,
         Opt("Where --dry-run writes; without it RUN/publish (DIR/publish).", metavar="DIR"),
     ] = None
-    leave_out_leaks: Annotated[
-        bool,
-        Opt(
-            "Leave out conversations whose messages hold hidden text; without it nothing is "
-            "published where there are any."
-        ),
-    ] = False

@@ -29,7 +29,6 @@ from convbench.reports.tables import (
     pretraining_table,
     prompt_table,
     reference_table,
-    review_table,
     rounds_table,
     run_table,
     simulators_part,
@@ -77,7 +76,6 @@ def report_document(
         for section in sections
         for name in judges_of(section, judge)
     ]
-    parts += _review_parts(sections)
     parts += [simulators_part(pair) for pair in simulator_pairs(sections)]
     parts += _panel_parts(sections) if judge is None else []
     parts += _pairwise_parts(sections, judge) if pairwise else []
@@ -91,16 +89,6 @@ def _no_wins(section: Section, others: Sequence[Section], judge: str | None) -> 
         why = flip_reason(section, others, policy.name, judge)
         if why is not None:
             yield f"{policy.name} is no winner: {why}."
-
-
-def _review_parts(sections: Sequence[Section]) -> list[ReportPart]:
-    """Return a part for each section whose simulated human was reviewed."""
-    tables = [(section, review_table(section)) for section in sections]
-    return [
-        ReportPart(f"{section.title}, simulated human", tables=(_with_regime(table, section),))
-        for section, table in tables
-        if table is not None
-    ]
 
 
 def _panel_parts(sections: Sequence[Section]) -> list[ReportPart]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from convbench.errors import RunError
-from convbench.judges.review.scene import simulated_humans
 from convbench.reports.compare import (
     SHOWN,
     has_own_protocol,
@@ -287,7 +286,7 @@ def simulator_identity(manifest: RunManifest) -> tuple[tuple[str, str, str], ...
     protocol = manifest.protocol
     return tuple(
         (name, member.model, f"{member.sampling.model_dump_json()} {member.fingerprint}")
-        for name in simulated_humans(protocol)
+        for name in protocol.other_voices
         if can_hear(protocol, protocol.policy, name) and (member := manifest.cast.get(name))
     )
 

@@ -1,151 +1,162 @@
-"""Fidelity checks: whether each speaker keeps to its part. Findings are flags; nothing is changed.
+"""Checks of whether each speaker keeps to its part. Findings are flags; nothing is changed.
 
-Each check is `fn(conversation, example, protocol) -> list of flags` and is named in a protocol's
-`checks:`. A flag is `SPEAKER:FINDING`. The checks match wording that is rarely meant otherwise:
-they miss some lapses and raise few false alarms.
+Each check is `fn(conversation, example, protocol) -> list of flags` (`SPEAKER:FINDING`, some twice)
+and is named in a protocol's `checks:`. They find what can be found without reading what a turn
+means; judge `fidelity@MODEL` reads the rest. Scripted turns are not checked, and a turn that was
+cut is checked as the policy heard it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
-from convbench.answers.final import final_answer
-from convbench.answers.tags import TAG, opens_thinking
-from convbench.rollout.fidelity import drop_repeats, spoken_turns
-from convbench.rollout.giveaways import gives_answer_away, gives_away_disguised
-from convbench.rollout.talk import DialogueState, after_student, after_teacher, resolve_references
+from convbench.answers.read import read_option
+from convbench.answers.tags import TAG, opens_thinking, without_thinking
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
 from convbench.views import heard_text
 
-_SENTENCES = re.compile(r"[^.!?\n]+[.!?]*")
-_PLEASANTRY = re.compile(
-    r"^\W*(?:(?:that|this|it)(?:['’]s|\s+is)\s+)?(?:an?\s+)?(?:great|good|excellent|nice"
-    r"|interesting|wonderful|thoughtful|fair)\b[^.!?]{0,40}\b(?:question|point|thought|one)\b"
-    r"|^\W*(?:let['’]s|let\s+us|let\s+me)\s+(?:think|explore|consider|look|clarify|help)\b"
-    r"|^\W*you\s+(?:asked|raise|have)\b[^.!?]{0,40}\bquestion\b"
-    r"|^\W*(?:sure|of\s+course|okay|ok|great|hello|hi)\W*$",
-    re.IGNORECASE,
-)
-_STUDENT = re.compile(
-    r"\bas\s+(?:a|the|your)\s+(?:curious\s+)?student,?\s+I\b"
-    r"|\bI(?:\s+am|['’]m)\s+(?:just\s+)?(?:a|the|your)\s+(?:curious\s+)?student\b"
-    r"|\bmy\s+(?:final\s+)?answer\s+(?:is|would\s+be)\b"
-    r"|\bmy\s+(?:clarifying\s+)?question\s+is\b"
-    r"|\bthank(?:s|\s+you),?\s+teacher\b"
-    r"|^[^\w\n]*+(?:student|assistant)[^\w:]*+:",
-    re.IGNORECASE | re.MULTILINE,
-)
-_ASKS = re.compile(
-    r"\?|^[^\w\n]*+(?:what|which|how|why|when|where|who|does|do|is|are|can|could|would|will)\b"
-    r"|\b(?:clarify|explain|tell\s+me|wonder(?:ing)?|curious|know\s+(?:what|how|why|whether|if))\b",
-    re.IGNORECASE | re.MULTILINE,
-)
+LEAK = 12  # tokens in a row (words and signs) that a turn may not share with a hidden text
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_CODE = re.compile(r"```|^\s*(?:def|class) \w", re.MULTILINE)
+_OTHERS_LINE = re.compile(r"(?im)^[^\w\n]*+(?:human|user|agent|assistant|student)[^\w\n]?:")
 
 
 def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
     """Return `SPEAKER:words` for each speaker with a turn of more words than its step's `words`;
-    each once, in the order of the turns.
-
-    Words are split at whitespace. Thinking in the turn's text counts, its tags do not. Scripted
-    turns, and steps without a limit, are not checked.
-    """
+    thinking in the turn's text counts, its tags do not."""
     limits = {step.id: step.words for step in protocol.all_steps() if step.words is not None}
-    flags = []
-    for turn in spoken_turns(conversation):
-        text = TAG.sub(" ", text_of(turn.content))
-        if turn.step in limits and len(text.split()) > limits[turn.step]:
-            flags.append(f"{turn.speaker}:words")
-    return drop_repeats(flags)
+    return [
+        f"{turn.speaker}:words"
+        for turn in _spoken_turns(conversation)
+        if turn.step in limits
+        and len(TAG.sub(" ", text_of(turn.content)).split()) > limits[turn.step]
+    ]
 
 
-def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Return `SPEAKER:leak` for each speaker but the policy that gives the answer away; each once.
-
-    That is: it states an answer, advises or confirms one, or rules out all others (`giveaways`); it
-    affirms or denies what the policy proposed (`talk`); or a disguise of its words gives it away
-    (`answers.disguises`). Explaining the gold option is no leak. Scripted turns are not checked.
-    """
-    flags = []
-    talk = DialogueState()
-    for turn in spoken_turns(conversation):
-        text = heard_text(protocol, turn)
+def names_answer(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Return `SPEAKER:leak` for each speaker but the policy that states an answer in the phrase
+    that protocols prescribe, or names the gold option and no other, where the policy's turn before
+    did not name it."""
+    flags, proposed = list[str](), set[str]()
+    for turn in _spoken_turns(conversation):
+        text = without_thinking(heard_text(protocol, turn))
+        named, gold = _named_options(text, example), {example.answer}
         if turn.speaker == protocol.policy:
-            talk = after_student(talk, text, example)
-            continue
-        words = resolve_references(talk, text, example)
-        talk = after_teacher(talk, text, example)
-        stated = gives_answer_away(words, example, asked_about=talk.asked_about)
-        if talk.gives_away or stated or gives_away_disguised(text, example):
+            proposed = named
+        elif read_option(text, example.options) or (named == gold and not named & proposed):
             flags.append(f"{turn.speaker}:leak")
-    return drop_repeats(flags)
+    return flags
 
 
-def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Return `SPEAKER:asks` for each speaker but the policy with a turn that only asks
-    (`only_asks`); each once.
-
-    A question after an answer ("Shall I go on?") is no lapse. Scripted turns are not checked.
-    """
-    return drop_repeats(
-        [
-            f"{turn.speaker}:asks"
-            for turn in _other_turns(conversation, protocol)
-            if only_asks(heard_text(protocol, turn))
-        ]
-    )
+def quotes_reference(
+    conversation: Conversation, example: Example, protocol: ProtocolSpec
+) -> list[str]:
+    """Return `SPEAKER:leak` for each speaker but the policy with a turn that has LEAK tokens in a
+    row of a hidden text that it sees, and that the question has not; `SPEAKER:code` for each that
+    sees a hidden text and writes code."""
+    flags, known = list[str](), _runs(example.question)
+    for name, speaker in protocol.speakers.items():
+        texts = [heard_text(protocol, turn) for turn in _spoken_turns(conversation, name)]
+        gold = None if example.answer in example.letters else example.answer
+        fields = {**example.hidden, "answer": gold}
+        hidden = [text for field in speaker.sees for text in _texts_in(fields.get(field))]
+        if name == protocol.policy or not hidden:
+            continue
+        secret = set().union(*map(_runs, hidden)) - known
+        if any(secret & _runs(text) for text in texts):
+            flags.append(f"{name}:leak")
+        if any(map(_CODE.search, texts)):
+            flags.append(f"{name}:code")
+    return flags
 
 
 def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Return `SPEAKER:role` for each speaker but the policy that speaks as the student; each once.
+    """Return `SPEAKER:role` for each speaker but the policy that takes the policy's part: it uses
+    the policy's markers or thinking tags, or begins a line with the name of a side and a colon."""
+    marks = (protocol.answer_after, protocol.speakers[protocol.policy].private_before)
+    return [
+        f"{turn.speaker}:role"
+        for turn, text in _others(conversation, protocol)
+        if any(mark in text for mark in marks if mark)
+        or opens_thinking(text)
+        or _OTHERS_LINE.search(text)
+    ]
 
-    That is: it calls itself a student, gives "my answer", writes the other's lines, or thinks in
-    the tags that only the policy is asked for. Scripted turns are not checked.
-    """
-    return drop_repeats(
-        [
-            f"{turn.speaker}:role"
-            for turn in _other_turns(conversation, protocol)
-            if opens_thinking(heard_text(protocol, turn))
-            or _STUDENT.search(heard_text(protocol, turn))
-        ]
-    )
+
+def empty(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Return `SPEAKER:empty` for each speaker but the policy with a turn that says nothing."""
+    others = _others(conversation, protocol)
+    return [f"{turn.speaker}:empty" for turn, text in others if not text.strip()]
+
+
+def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Return `SPEAKER:repeats` for each speaker that says again what an earlier turn of its own
+    said; case and blanks do not count."""
+    flags, said = list[str](), set[tuple[str, str]]()
+    for turn in _spoken_turns(conversation):
+        text = " ".join(heard_text(protocol, turn).lower().split())
+        if text and (turn.speaker, text) in said:
+            flags.append(f"{turn.speaker}:repeats")
+        said.add((turn.speaker, text))
+    return flags
 
 
 def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Return `POLICY:answers` if the policy answers the question where it should ask,
-    `POLICY:no-question` if it asks nothing there; each once.
+    """Return `POLICY:answers` if the policy states an answer in the prescribed phrase where it
+    should ask, `POLICY:no-question` if it says no "?" there.
 
     It should ask in every turn that is directly followed by an unscripted turn of another speaker.
-    A turn that answers is not checked for a question.
     """
-    flags = []
+    flags, policy = list[str](), protocol.policy
     for turn, after in zip(conversation.turns, conversation.turns[1:], strict=False):
-        if turn.speaker != protocol.policy or after not in _other_turns(conversation, protocol):
-            continue
-        text = text_of(turn.content)
-        if final_answer(text, example.options) is not None:
-            flags.append(f"{turn.speaker}:answers")
-        elif not _ASKS.search(text):
-            flags.append(f"{turn.speaker}:no-question")
-    return drop_repeats(flags)
+        asked = after.speaker != policy and after.finish_reason != "scripted"
+        if turn.speaker == policy and asked:
+            text = text_of(turn.content)
+            stated = read_option(without_thinking(text), example.options)
+            flags += [f"{policy}:answers"] if stated else []
+            flags += [f"{policy}:no-question"] if not stated and "?" not in text else []
+    return flags
 
 
-def only_asks(text: str) -> bool:
-    """Return whether the text asks at least one question and states nothing; False for a text
-    without a question.
-
-    Statements of up to three words and polite phrases ("That is a good question.") do not count.
-    """
-    sentences = [match[0].strip() for match in _SENTENCES.finditer(text) if match[0].strip()]
-    questions = [s for s in sentences if s.rstrip("*_\"' ").endswith("?")]
-    stated = [
-        s
-        for s in sentences
-        if s not in questions and len(s.split()) > 3 and not _PLEASANTRY.search(s)
-    ]
-    return bool(questions) and not stated
+def _named_options(text: str, example: Example) -> set[str]:
+    """Return the letters of the options that a text names, by letter or by their exact text."""
+    named = set()
+    for choice in example.choices:
+        label = re.escape(choice.label)
+        pattern = rf"\b[Oo]ption {label}\b|(?<!\w){label}\)"
+        if len(choice.text) >= 3:
+            pattern += rf"|(?i:(?<!\w){re.escape(choice.text)}(?!\w))"
+        if re.search(pattern, text):
+            named.add(choice.label)
+    return named
 
 
-def _other_turns(conversation: Conversation, protocol: ProtocolSpec) -> list[Turn]:
-    """Return the spoken turns of all but the policy."""
-    return [turn for turn in spoken_turns(conversation) if turn.speaker != protocol.policy]
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """Return all runs of LEAK tokens in a text."""
+    tokens = _TOKEN.findall(text.lower())
+    return {tuple(tokens[i : i + LEAK]) for i in range(len(tokens) - LEAK + 1)}
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a hidden field: itself, or those in its lists and objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(inner)
+
+
+def _spoken_turns(conversation: Conversation, speaker: str | None = None) -> Iterator[Turn]:
+    """Yield the turns that were not scripted, in order; only those of `speaker` if given."""
+    for turn in conversation.turns:
+        if turn.finish_reason != "scripted" and speaker in (None, turn.speaker):
+            yield turn
+
+
+def _others(conversation: Conversation, protocol: ProtocolSpec) -> Iterator[tuple[Turn, str]]:
+    """Yield (turn, what the policy heard of it) of the unscripted turns of all but the policy."""
+    for turn in _spoken_turns(conversation):
+        if turn.speaker != protocol.policy:
+            yield turn, heard_text(protocol, turn)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from convbench import __version__, prompts
-from convbench.answers.normalize import first_object
 from convbench.errors import FatalModelError, SpecError, TransientModelError
 from convbench.models.model import Model
 from convbench.models.tools import ToolsModel
@@ -29,6 +28,7 @@ from convbench.schema import (
     text_of,
 )
 from convbench.schema.conversation import Stop
+from convbench.util.extract import first_object
 from convbench.views import heard_text, next_messages
 
 

@@ -13,10 +13,10 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from convbench.answers.disguises import find_enclosed
 from convbench.errors import DataError, MissingDependency
 from convbench.sandbox import tailwind
 from convbench.sandbox.chromium import browser_errors
+from convbench.util.extract import find_enclosed
 from convbench.util.install import with_extra
 
 LINES = 60

@@ -104,8 +104,11 @@ class JudgeSpec(FrozenModel):
     title: Label
     """One line for lists and cards."""
     kind: JudgeKind
-    """`rubric`: a model scores; `rules`: a function; `human`: labels from a file; `review`: how
-    well a simulated human played its part; the others grade the task's own kind of answer."""
+    """`rubric`: a model scores; `rules`: a function; `human`: labels from a file; `answers`: a
+    model reads the answers that are unread; the others grade the task's own kind of answer."""
+    of: Literal["policy", "others"] = Field(default="policy", exclude_if=lambda of: of == "policy")
+    """Whose part is scored: the policy's, or that of the other speakers, whose scores are never a
+    reward. For kind `rubric`."""
     model: Label | None = None
     """The judge model of a rubric; usually set on the command line."""
     api_base: str | None = None
@@ -155,8 +158,7 @@ class JudgeSpec(FrozenModel):
     `appended` if it sets nothing and its prompts do not contain every label (`Label: [score]`); one
     stored in a run stays as it was."""
     function: PythonRef | None = None
-    """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`; of a
-    `review`: `-> list of convbench.judges.review.faults.Fault`."""
+    """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`."""
     file: str | None = None
     """Labels of a `human` judge."""
     reward: Reward = Reward()
@@ -172,8 +174,10 @@ class JudgeSpec(FrozenModel):
             raise ValueError("a rubric needs system, prompt and metrics")
         if self.kind == "rules" and not self.function:
             raise ValueError("a rules judge needs function: FILE.py:fn")
-        if self.kind == "review" and not (self.function and self.system and self.prompt):
-            raise ValueError("a review needs function: FILE.py:fn, system and prompt")
+        if self.kind == "answers" and not (self.system and self.prompt):
+            raise ValueError("a reader of answers needs system and prompt")
+        if self.of == "others" and (self.kind, self.per) != ("rubric", "conversation"):
+            raise ValueError("of: others needs kind rubric and per: conversation")
         able = ("rubric",) if self.per == "group" else ("rubric", "rules")
         if self.per != "conversation" and self.kind not in able:
             raise ValueError(f"per: {self.per} needs kind {' or '.join(able)}; found {self.kind}")
@@ -214,9 +218,8 @@ class JudgeSpec(FrozenModel):
 
     @property
     def scores_policy(self) -> bool:
-        """Return whether its scores are of the policy, and may be its reward; a review's are of the
-        human."""
-        return self.kind != "review"
+        """Return whether its scores are of the policy, and may be its reward."""
+        return self.of == "policy" and self.kind != "answers"
 
     @property
     def has_weights(self) -> bool:

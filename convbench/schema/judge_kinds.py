@@ -15,10 +15,10 @@ from typing import Any, Literal
 Need = Literal["model", "labels", "sandbox", "browser", "weights"]
 """What a kind needs to score: a judge model, a file of labels, the sandbox, a browser, the policy's
 own weights."""
-Measure = Literal["talk", "tests", "pages", "adaptations", "solutions", "simulator"]
+Measure = Literal["talk", "tests", "pages", "adaptations", "solutions", "answers"]
 """What the scores are of: how a conversation went, hidden tests that its answer passes, how similar
 its page looks to the goal, what a policy knows after training on its edit, whether it solves a task
-after training as its edit says, how well its simulated human played its part."""
+after training as its edit says, what it answered where that is unread."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,6 @@ class JudgeKindInfo:
     """The module with its `open_kind` and `score`, imported at first use."""
     needs: frozenset[Need] = frozenset()
     measures: Measure = "talk"
-    may_ask: bool = False
-    """Whether a model may be named that it calls as well."""
     graded_in: str | None = None
     """The module whose `VERSION` its scores depend on, unless a function that a spec names has
     one."""
@@ -81,5 +79,5 @@ KINDS: Mapping[str, JudgeKindInfo] = {
     "few-shot": JudgeKindInfo(
         "convbench.judges.few_shot.verdict", frozenset({"weights"}), "solutions"
     ),
-    "review": JudgeKindInfo("convbench.judges.review.verdict", measures="simulator", may_ask=True),
+    "answers": JudgeKindInfo("convbench.judges.answers", frozenset({"model"}), "answers"),
 }

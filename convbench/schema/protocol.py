@@ -13,7 +13,6 @@ Framing = Literal["none", "llama-2"]
 """Marks around the messages that a speaker's model gets: none, or those of Llama 2's chat format
 written out in the messages' text (`[INST] <<SYS>> ... <</SYS>> ... [/INST]`)."""
 
-AnswerReading = Literal["any", "strict"]
 """Which final answers are read: everything that chooses an option, or only the paper's phrase, "The
 answer is X" in its usual variants."""
 
@@ -154,9 +153,6 @@ class ProtocolSpec(FrozenModel):
     """The steps in order."""
     answer_after: str | None = None
     """The final answer is what follows this marker (the complete turn if it is absent)."""
-    answers: AnswerReading = Field(default="any", exclude_if=lambda answers: answers == "any")
-    """Which answers with an option are read. `any`: everything that chooses one, also a last turn
-    that is nothing but an option. `strict`: only "The answer is X" and its usual variants."""
     discount: float | None = Field(default=None, gt=0, le=1)
     """gamma: the reward is multiplied by gamma^n, n policy turns that another speaker answers (the
     turn with the marker and the answer do not count); a judge may set its own."""
@@ -217,6 +213,13 @@ class ProtocolSpec(FrozenModel):
             if speaker.policy:
                 return name
         raise AssertionError
+
+    @property
+    def other_voices(self) -> list[str]:
+        """Return the names of the speakers other than the policy that have an unscripted step,
+        sorted."""
+        spoken = {step.speaker for step in self.all_steps() if step.say is None}
+        return sorted(spoken - {self.policy})
 
     def all_steps(self) -> list[Step]:
         """Return every step once, in order, those of loops included."""

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from convbench.schema.base import FrozenModel, Name
 from convbench.schema.reasoning import Trained
 
-FlaggedRule = Literal["drop", "keep", "zero"]
+FlaggedRule = Literal["drop", "keep"]
 EditFilter = Literal["best-of-k", "improves", "right"]
 TieRule = Literal["random", "all", "drop"]
 Unit = Literal["conversation", "turn"]
@@ -29,12 +29,15 @@ class Data(FrozenModel):
     """Judge whose verdicts count; null takes the only one there is."""
     metric: str = "reward"
     """`reward`, or the name of a score, taken as it is."""
-    least: dict[str, float] = Field(default_factory=dict)
-    """Scores that a conversation must reach to be used, by name, if its judge gives them."""
+    least: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """Scores that a conversation must reach to be used, by judge and metric, if the judge gave
+    them: `{fidelity: {overall: 6}}`. A judge may be named without its `@MODEL`, and `*` is every
+    judge that gives the metric."""
     flagged: FlaggedRule = "drop"
-    """Conversations with findings of the fidelity checks (the policy's own overrun of a word limit,
-    missing question or repetition does not count): `drop` leaves them out, `zero` gives them reward
-    0, `keep` takes them as they are. Their number is shown and recorded."""
+    """Conversations in which a check found that another speaker gave the answer away (`leak`), left
+    its role (`role`) or said nothing (`empty`), or a check of your own found anything: `drop`
+    leaves them out, `keep` takes them. Findings of form (too many words, no question, a
+    repetition) do not count. Their number is shown and recorded."""
     unit: Unit = "conversation"
     """What one row is: a `conversation` with the loss on all of the policy's turns, in one
     forward pass if its tokens are prefix-stable; or a `turn`, one policy turn under its history.

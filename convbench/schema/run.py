@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from convbench.schema.base import FrozenModel, Label, Mode, Seed
 from convbench.schema.chat import Sampling
-from convbench.schema.protocol import AnswerReading, Framing, ProtocolSpec
+from convbench.schema.protocol import Framing, ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.schema.task import Split, TaskSpec
 from convbench.util.words import ErrorKind, Regime, SplitChoice
@@ -24,15 +24,13 @@ class RegimeRules:
     """Limit of a reply if none is given; None leaves the default."""
     framing: Framing
     """How messages are framed; `none` leaves a protocol's own."""
-    answers: AnswerReading
-    """Which answers are read; `any` leaves a protocol's own."""
     errors: ErrorKind
     """Standard errors of its tables."""
 
 
 RULES: Mapping[Regime, RegimeRules] = {
-    "clean": RegimeRules(None, "none", "any", "clustered"),
-    "as-printed": RegimeRules(128, "llama-2", "strict", "naive"),
+    "clean": RegimeRules(None, "none", "clustered"),
+    "as-printed": RegimeRules(128, "llama-2", "naive"),
 }
 
 
@@ -45,11 +43,9 @@ def reply_limit(max_tokens: int | None, regime: Regime | None) -> int | None:
 def in_regime(protocol: ProtocolSpec, regime: Regime) -> ProtocolSpec:
     """Return the protocol with the regime's settings; `clean` keeps the protocol's own."""
     rules = RULES[regime]
-    framing = protocol.framing if rules.framing == "none" else rules.framing
-    answers = protocol.answers if rules.answers == "any" else rules.answers
-    if (framing, answers) == (protocol.framing, protocol.answers):
+    if rules.framing in ("none", protocol.framing):
         return protocol
-    return protocol.model_copy(update={"framing": framing, "answers": answers})
+    return protocol.model_copy(update={"framing": rules.framing})
 
 
 Role = Literal["policy", "teacher", "judge", "trainer"]
@@ -228,18 +224,6 @@ class RunManifest(FrozenModel):
     """Versions of the packages that matter to the result."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Free notes of importers."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _add_regime_answers(cls, data: Any) -> Any:
-        """Set `answers` of a protocol from before it had that field to those of the run's
-        regime."""
-        if not isinstance(data, dict) or not isinstance(data.get("protocol"), dict):
-            return data
-        rules = RULES.get(data.get("regime") or "clean")
-        if rules is None or rules.answers == "any":
-            return data
-        return data | {"protocol": {"answers": rules.answers} | data["protocol"]}
 
     @model_validator(mode="after")
     def _check_cast(self) -> Self:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from convbench import answers, views
 from convbench.answers.grade import grade_conversation, grade_texts
-from convbench.answers.normalize import word_count
 from convbench.errors import RunError
-from convbench.schema import Conversation, ProtocolSpec, TextPart, fingerprint, text_of
+from convbench.schema import Conversation, Example, ProtocolSpec, TextPart, fingerprint, text_of
 from convbench.schema.conversation import Turn
 from convbench.store.index import ConversationRow, Index, SidecarTable
 from convbench.store.parts import iter_streams
@@ -77,18 +76,60 @@ SQL_GRADES = {
 """What the SQL function returns of `answers.grade.Graded`."""
 
 
-def graded_rows(run: Run, split: str) -> Iterator[tuple[ConversationRow, QuestionSplit, GradeRow]]:
+class Reading(NamedTuple):
+    """What a judge of kind `answers` read in a conversation."""
+
+    letter: str | None = None
+    """Letter of the option; None if the turn settles on none."""
+    gives: bool | None = None
+    """Whether the gold text is given; None for a question with options."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Return it as the details of a verdict."""
+        return {"answer": self.letter} if self.gives is None else {"gives_answer": self.gives}
+
+
+def graded_rows(
+    run: Run, split: str, *, read: bool = True
+) -> Iterator[tuple[ConversationRow, QuestionSplit, GradeRow]]:
     """Yield (index row, split and group of the question, grade) of each conversation of a split, or
     of `all`.
 
-    Only the newest conversation of every key is yielded, in the order of the files. Raises RunError
-    as `Run.joined_rows` does, and for a damaged record among them.
+    What is unread counts as a judge of kind `answers` read it last, unless `read` is false. Only
+    the newest conversation of every key is yielded, in the order of the files. Raises RunError as
+    `Run.joined_rows` does, and for a damaged record among them.
     """
     rows = run.joined_rows()  # listed before the grades, of which there may be more by then
+    readings = _readings(run) if read else {}
     grades = Index(_grades_table(run, split), [run.path / "conversations.jsonl"]).all_rows()
     for row, question in rows:
         if split in ("all", question.split):
-            yield row, question, _find_row(grades, row)
+            grade, reading = _find_row(grades, row), readings.get(row.conversation_id)
+            if reading is not None:
+                grade = _as_read(grade, reading, run.examples[row.example_id])
+            yield row, question, grade
+
+
+def _readings(run: Run) -> dict[str, Reading]:
+    """Return what judges of kind `answers` read, by conversation; the newest of each."""
+    marks = {mark for mark, spec in run.judge_specs().items() if spec.kind == "answers"}
+    rows = (row for row in run.verdict_rows() if row.fingerprint in marks and row.scored)
+    return {
+        row.conversation_id: Reading(row.details.get("answer"), row.details.get("gives_answer"))
+        for row in rows
+    }
+
+
+def _as_read(grade: GradeRow, reading: Reading, example: Example) -> GradeRow:
+    """Return a grade with an answer that was unread as a judge read it."""
+    if not example.choices:
+        correct = grade.correct if reading.gives is None else reading.gives
+        return grade._replace(correct=correct, answered=grade.answered or bool(reading.gives))
+    if grade.answered or reading.letter is None:
+        return grade
+    correct = None if grade.correct is None else reading.letter == example.answer
+    return grade._replace(correct=correct, answered=True)
 
 
 def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
@@ -113,7 +154,8 @@ def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
 
 def count_words(protocol: ProtocolSpec, talk: Conversation) -> int:
     """Return the number of words in the policy's turns of a conversation, 0 if it has none."""
-    return word_count(text_of(talk.turns[i].content) for i in policy_turns(protocol, talk))
+    own = policy_turns(protocol, talk)
+    return sum(len(text_of(talk.turns[i].content).split()) for i in own)
 
 
 def _find_row(rows: Iterator[Beside], of: ConversationRow) -> Beside:
@@ -203,11 +245,10 @@ def _grade_record(
         [text or "" for text in contents or ()],
         dict(zip(letters or (), texts or (), strict=True)),
         gold,
-        marker=protocol.answer_after,
-        reading=protocol.answers,
-        failed=bool(failed),
+        protocol.answer_after,
     )
-    return {name: getattr(graded, name) for name in SQL_GRADES}
+    hidden = {*SQL_GRADES} - {"words"} if failed else set()
+    return {name: None if name in hidden else getattr(graded, name) for name in SQL_GRADES}
 
 
 def content_text(content: str) -> str:

@@ -171,12 +171,12 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
         marks = ", ".join("?" * len(values))
         connection.execute(f"INSERT INTO raw.runs VALUES ({marks})", values)  # noqa: S608
     connection.execute(
-        "CREATE TABLE raw.judges (run_no INTEGER, fingerprint VARCHAR, fence VARCHAR)"
+        "CREATE TABLE raw.judges (run_no INTEGER, fingerprint VARCHAR, kind VARCHAR, fence VARCHAR)"
     )
     for number, run in enumerate(runs):
         for mark, spec in run.judge_specs().items():
             connection.execute(
-                "INSERT INTO raw.judges VALUES (?, ?, ?)", [number, mark, spec.fence]
+                "INSERT INTO raw.judges VALUES (?, ?, ?, ?)", [number, mark, spec.kind, spec.fence]
             )
 
 

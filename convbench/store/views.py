@@ -70,6 +70,17 @@ FROM raw.examples
 """
 
 
+OPEN = "len(coalesce(e.choices, [])) = 0"
+"""Condition for a conversation about a question without options."""
+READINGS = """
+  SELECT v.run_no, v.conversation_id, arg_max({'judge': v.judge, 'letter': v.details->>'$.answer',
+      'gives': (v.details->>'$.gives_answer')::BOOLEAN}, v.ended) AS v
+  FROM raw.verdicts v JOIN raw.judges j USING (run_no, fingerprint)
+  WHERE j.kind = 'answers' AND v.failure IS NULL GROUP BY ALL
+"""
+"""What a judge of kind `answers` read last in each conversation."""
+
+
 def select_conversations(also: str = "") -> str:
     """Return the SELECT behind the view `conversations`, without CREATE VIEW.
 
@@ -80,7 +91,11 @@ def select_conversations(also: str = "") -> str:
 SELECT {also}c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.group_id,
   e.split, r.policy, c.sample, CASE WHEN {UNSENT} THEN NULL ELSE c.temperature END AS temperature,
   c.seed, c.stop, {_failure_column("c")},
-  c.g.answer AS answer, c.g.correct AS correct, c.g.thinking AS thinking,
+  coalesce(c.g.answer, CASE WHEN {OPEN} THEN CASE WHEN a.v.gives THEN e.answer END
+    ELSE a.v.letter END) AS answer,
+  CASE WHEN {OPEN} THEN coalesce(a.v.gives, c.g.correct)
+    WHEN c.g.answer IS NULL AND c.g.correct IS NOT NULL THEN coalesce(a.v.letter = e.answer, false)
+    ELSE c.g.correct END AS correct, c.g.thinking AS thinking,
   len([1 FOR t IN c.turns IF t.speaker = r.speaker]) AS n_turns, c.g.words AS words, c.flags,
   {_total_column("prompt_tokens", "BIGINT")}, {_total_column("completion_tokens", "BIGINT")},
   {_total_column("cost_usd", "DOUBLE")},
@@ -90,7 +105,9 @@ SELECT {also}c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id,
   {_reasoned_column(f"({POLICY_TURNS})[-1:]")} AS reasoned,
   {_reasoned_column(POLICY_TURNS)} AS reasoned_any,
   list_sum([t.reasoning.tokens FOR t IN c.turns])::BIGINT AS reasoning_tokens,
-  c.sent[r.speaker].left_out AS left_out
+  c.sent[r.speaker].left_out AS left_out,
+  CASE WHEN a.v.gives IS NOT NULL OR (c.g.answer IS NULL AND a.v.letter IS NOT NULL)
+    THEN a.v.judge END AS read_by
 FROM (
   SELECT k.*, graded(k.run_no, k.failure IS NOT NULL,
       [said(t.content) FOR t IN k.turns IF t.speaker = s.speaker],
@@ -99,6 +116,7 @@ FROM (
     LEFT JOIN raw.examples x ON x.run_no = k.run_no AND x.example_id = k.example_id
 ) c JOIN raw.runs r USING (run_no)
   LEFT JOIN raw.examples e ON e.run_no = c.run_no AND e.example_id = c.example_id
+  LEFT JOIN ({READINGS}) a ON a.run_no = c.run_no AND a.conversation_id = c.conversation_id
 """
 
 
@@ -155,24 +173,6 @@ FROM (
 """
 
 
-FAULTS_SCHEMA = (
-    '[{"fault":"VARCHAR","severity":"VARCHAR","turn":"BIGINT","speaker":"VARCHAR",'
-    '"said":"VARCHAR","by":"VARCHAR"}]'
-)
-"""JSON structure of the faults in the details of a review."""
-
-FAULTS = f"""
-CREATE VIEW faults AS
-SELECT conversation_id, judge, f.fault AS fault, f.severity AS severity, f.turn AS turn_index,
-  f.speaker AS speaker, f.said AS said, f."by" AS found_by, run
-FROM (
-  SELECT v.conversation_id, v.judge, r.run,
-    unnest(from_json(v.details->'$.faults', '{FAULTS_SCHEMA}')) AS f
-  FROM raw.verdicts v JOIN raw.runs r USING (run_no)
-  WHERE v.failure IS NULL AND json_type(v.details, '$.faults') = 'ARRAY'
-)
-"""
-
 COMPARISONS = f"""
 CREATE VIEW comparisons AS
 SELECT c."first" AS shown_first, c."second" AS shown_second, c.judge, c.preferred, c.group_id,
@@ -209,7 +209,6 @@ VIEW_NAMES = (
     "turns",
     "verdicts",
     "turn_verdicts",
-    "faults",
     "advantages",
     "comparisons",
     "gold_labels",
@@ -226,16 +225,15 @@ def view_statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
     verdicts = (_verdicts_view(metrics), _turn_verdicts_view(metrics), _gold_labels_view(metrics))
     conversations = f"CREATE VIEW conversations AS {select_conversations()}"
     of_turns = (SAID_MACRO, EXAMPLES, conversations, TURNS)
-    return (*of_turns, *verdicts, FAULTS, ADVANTAGES, COMPARISONS, RUNS)
+    return (*of_turns, *verdicts, ADVANTAGES, COMPARISONS, RUNS)
 
 
 RAW_TABLES = {
     "examples": ("examples",),
-    "conversations": ("conversations", "examples"),
+    "conversations": ("conversations", "examples", "verdicts"),
     "turns": ("conversations", "advantages"),
     "verdicts": ("verdicts",),
     "turn_verdicts": ("verdicts",),
-    "faults": ("verdicts",),
     "comparisons": ("comparisons",),
     "advantages": ("advantages",),
     "gold_labels": ("gold_labels",),

@@ -204,7 +204,8 @@ def _policy_parts(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]
     if not isinstance(turn.content, str):
         return content_parts(turn.content, number, rendered=True)
     pieces = [
-        (p.thinking, turn.content[p.start : p.stop]) for p in split_segments(turn.content, carried)
+        (thinking, turn.content[start:stop])
+        for thinking, start, stop in split_segments(turn.content, carried)
     ]
     return [
         {"think" if thought else "text": text, **as_markup(text)}

@@ -97,7 +97,7 @@ def printed(paper, section):
     ("section", "answer", "opens", "opens_any", "closed"),
     [
         ("E.4", None, False, True, False),
-        ("E.5", "C", False, True, False),
+        ("E.5", None, False, True, False),  # "choice C is the best explanation"
         ("E.6", "C", False, False, False),
         ("E.7", "C", False, True, False),
         ("E.8", "B", True, True, False),

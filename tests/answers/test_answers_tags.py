@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.answers.final import final_answer
 from convbench.answers.tags import (
     closes_thinking,
     leaves_open,
@@ -82,12 +81,6 @@ def test_visible(text, carried, shown):
 def test_segments(text, carried, pieces):
     found = [(thought, text[start:stop]) for thought, start, stop in split_segments(text, carried)]
     assert found == pieces
-
-
-def test_an_orphan_closing_tag_closes_what_an_earlier_turn_left_open():
-    final = "So the answer is B. </thinking> I have explained it."
-    assert final_answer(final, "ABCD", leaves_open(["<thinking> first, weigh it"])) is None
-    assert final_answer(final, "ABCD", leaves_open(["<thinking> weigh it </thinking>"])) == "B"
 
 
 @given(st.lists(st.sampled_from(["<thinking>", "</thinking>", "a", " "]), max_size=12))

@@ -38,8 +38,8 @@ def test_a_dry_run_says_who_will_see_it_and_goes_on_alike(typist: Typist, run: P
     assert "open to        you alone" in private
     assert f"next: convbench publish me/set --run {run} --private --judge rules" in private
 
-    more = typist(*words, "--public", "--leave-out-leaks").out
-    assert f"next: convbench publish me/set --run {run} --public --leave-out-leaks" in more
+    more = typist(*words, "--public").out
+    assert f"next: convbench publish me/set --run {run} --public" in more
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ MISTAKES = [
     "judge --until-decided",
     "judge --pairwise a b",
     "init recipe mine --open",
-    "publish me/set --checkpoint c --leave-out-leaks",
     "query nothing --format parquet --out x.parquet --run a --run b --nope",
     "eval scripted:policy --run runs/a --run runs/a",
     "build demo --model scripted:policy --temperatures 0.1,0.2 --samples 3",

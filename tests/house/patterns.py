@@ -165,13 +165,12 @@ def watched() -> dict[tuple[str, int], set[tuple[re.Pattern[Any], int]]]:
 def samples() -> None:
     """Have each function that makes a pattern make one."""
     from convbench import catalog
-    from convbench.answers import options
+    from convbench.answers.read import read_option
     from convbench.hub.safety import SecretScanner
-    from convbench.judges import instructions, replies, rules
-    from convbench.judges.review import cues
+    from convbench.judges import instructions, rules
     from convbench.models import refusals
-    from convbench.rollout import checks, giveaways
-    from convbench.schema import JudgeSpec, Metric
+    from convbench.rollout import checks
+    from convbench.schema import JudgeSpec
     from convbench.schema.tools import Tool
     from convbench.store import keys
     from convbench.util import redact
@@ -181,14 +180,11 @@ def samples() -> None:
     redact._key_patterns.__wrapped__()
     SecretScanner({})
     keys._key_pattern.__wrapped__(("key", "example_id"))
-    rules.about_options("A", example)
+    rules._mentioned_share("A", example)
     instructions.names_every_label(catalog.load_spec(JudgeSpec, "judges", "rubric"))
     refusals.named_parameters("no top_p", ["top_p"])
-    cues.picks_option("nothing", example, "")
-    checks.gives_answer_away("nothing.", example)
-    giveaways._has_words("nothing", "aaaaaaaa")
-    options._cached_matcher.__wrapped__(("A", "B", "C"), tuple(example.options.items()))
-    replies.metric_names.__wrapped__((Metric(name="a", label="A b"),))
+    checks._named_options("nothing.", example)
+    read_option("nothing", example.options)
     parameters = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     tool = {"name": "look", "about": "looks", "words": "look at {a}.", "parameters": parameters}
     Tool.model_validate({**tool, "function": "m:f"}).parse_call("nothing")
@@ -339,22 +335,17 @@ def takes_long(read: Callable[[str], Any], before: str, unit: str, end: str) -> 
 def readers() -> dict[str, Callable[[str], Any]]:
     """Return what reads a whole reply, by name."""
     from convbench import catalog
-    from convbench.answers.final import final_answer
+    from convbench.answers.read import read_option
     from convbench.judges import replies
-    from convbench.rollout import giveaways, talk
+    from convbench.rollout import checks
     from convbench.schema import JudgeSpec
 
     rocks, numbers = asked("granite", "sandstone", "marble"), asked("5", "10", "15")
     rubric = catalog.load_spec(JudgeSpec, "judges", "rubric")
     return {
-        "final_answer of words": lambda text: final_answer(text, rocks.options),
-        "final_answer of numbers": lambda text: final_answer(text, numbers.options),
-        "leaks": lambda text: giveaways.gives_answer_away(text, rocks),
-        "after_student": lambda text: talk.after_student(talk.DialogueState(), text, rocks),
-        "after_teacher": lambda text: talk.after_teacher(
-            talk.DialogueState(options=("A", "C"), answering="proposal"), text, rocks
-        ),
-        "smuggles": lambda text: giveaways.gives_away_disguised(text, rocks),
+        "read_option of words": lambda text: read_option(text, rocks.options),
+        "read_option of numbers": lambda text: read_option(text, numbers.options),
+        "options that are named": lambda text: checks._named_options(text, rocks),
         "a judge's reply": lambda text: replies.read_reply(text, rubric),
     }
 

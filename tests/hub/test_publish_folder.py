@@ -13,7 +13,6 @@ from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
 from convbench.hub.dataset import write_dataset_folder
 from convbench.hub.safety import SecretScanner
-from convbench.schema import Speaker, Turn
 from convbench.store import Run
 from tests.helpers import stages
 from tests.helpers.runs import (
@@ -21,7 +20,6 @@ from tests.helpers.runs import (
     conversation,
     example,
     failed,
-    manifest,
     thoughtful,
     verdict,
     write_run,
@@ -226,62 +224,6 @@ def test_ordinary_text_is_no_secret() -> None:
         "ratio 3:4@noon", "The keyword is AIza", "BEGIN PUBLIC KEY",
     ):  # fmt: skip
         assert scanner.find_secret(text) is None, text
-
-
-HIDDEN = "The student forgot to carry the one"
-
-
-def leaky(tmp_path: Path, said: str, *, speaker: str = "teacher", **more: Any) -> Run:
-    """A run whose question hides HIDDEN and in whose third message `said` stands."""
-    talk = conversation(0)
-    turns = list(talk.turns)
-    turns[2 if speaker == "teacher" else 1] = Turn(speaker=speaker, step="x", content=said)
-    return write_run(
-        tmp_path / "r", examples=[example(0, hidden={"slip": HIDDEN, "small": "12"})],
-        conversations=[talk.model_copy(update={"turns": tuple(turns)})], **more,
-    )  # fmt: skip
-
-
-def test_hidden_text_in_messages_is_refused(tmp_path: Path) -> None:
-    """However it is set; the field is named, the text is not."""
-    run = leaky(tmp_path, "Remember: *the student* forgot to carry the ONE!")
-    with pytest.raises(
-        RunError, match=r"field 'slip' of q0 in message 3 \(user\) of run-q0"
-    ) as caught:
-        dry(run)
-    assert "carry" not in str(caught.value)
-    assert not (run.path / "publish").exists()
-
-
-@pytest.mark.parametrize("said", ["The student forgot something", "12 of them", "wood"])
-def test_what_is_no_leak_is_published(said: str, tmp_path: Path) -> None:
-    """Parts, small numbers, an option's text."""
-    assert dry(leaky(tmp_path, said)).is_dir()
-
-
-def test_what_the_policy_said_itself_is_no_leak(tmp_path: Path) -> None:
-    """Nor what it may see."""
-    assert dry(leaky(tmp_path / "1", HIDDEN, speaker="assistant")).is_dir()
-    protocol = manifest().protocol
-    speakers = protocol.speakers | {"assistant": Speaker(policy=True, sees=("slip",))}
-    seeing = protocol.model_copy(update={"speakers": speakers})
-    assert dry(leaky(tmp_path / "2", HIDDEN, protocol=seeing)).is_dir()
-
-
-def test_leaking_conversations_can_be_left_out(tmp_path: Path) -> None:
-    """From every table and from the records; the card counts what is left."""
-    run = leaky(tmp_path, f"Hint: {HIDDEN}.")
-    with run.conversations_file.open("ab") as file:
-        file.write(conversation(0, 1).model_dump_json().encode() + b"\n")
-    done = stages.publish(run, "alice/set", leave_out_leaks=True)
-    assert done.left_out == 1
-    assert done.rows["conversations"] == {"train": 1}
-    for path in done.folder.rglob("*"):
-        if path.suffix in (".jsonl", ".md") and path.name != "examples.jsonl":
-            assert "run-q0-0" not in path.read_text()
-    kept = [json.loads(line)["conversation_id"]
-            for line in (done.folder / "run/conversations.jsonl").open()]  # fmt: skip
-    assert kept == ["run-q0-1"]
 
 
 def test_reasoning_is_published_and_loads_in_datasets(tmp_path: Path) -> None:

@@ -97,14 +97,14 @@ def test_a_blank_reply_is_not_sent_back():
     assert judge_once(model).attempts == 2
     sent = model.sent[1][1]
     assert [m["role"] for m in sent] == ["system", "user"]
-    assert "the reply is empty" in sent[-1]["content"]
+    assert "missing: Accuracy" in sent[-1]["content"]
 
 
 def test_never_a_score_from_an_unreadable_reply():
     got = judge_once(Replies(BAD, "I would rather not.", GOOD.replace("8", "11")))
     assert (got.scores, got.reward, got.attempts) == ({}, None, 3)
     assert got.failure.kind == "UnreadableReply"
-    assert "out of range" in got.failure.message
+    assert "Accuracy: found '11.0'" in got.failure.message
     assert got.reply == GOOD.replace("8", "11")
     assert got.prompt_tokens == 30
 

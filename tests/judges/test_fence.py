@@ -214,7 +214,6 @@ BEFORE = {
     "rubric": "0271eccfed457230",
     "pairwise": "96856362aaea508a",
     "relative": "61b45d37f3e65da7",
-    "simulator": "1441ac1e110ac70c",
 }
 """Fingerprints of verdicts from before question and options were quoted."""
 

@@ -1,166 +1,158 @@
-"""Judge replies that hold no verdict, and verdicts in every usual form.
+"""A judge's reply: scores by the schema or by lines, or a complaint."""
 
-Half of the forms in replies.yaml were never looked at while the reader was mended. The texts of
-stored judgments (real models' answers and a real judge's scores where they are, else ours alone)
-are put together to replies here, for no set with a judge's own words and its scores was at hand.
-"""
-
-from __future__ import annotations
-
-import asyncio
-import random
+import json
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
+import yaml
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.catalog import load_spec
-from convbench.engine.caller import Caller, RetryPolicy
-from convbench.judges.dispatch import judge_conversation
-from convbench.judges.replies import Complaint, Scores
-from convbench.judges.replies import read_reply as read_reply
-from convbench.judges.resolve import resolve_judge
-from convbench.models import open_model
+from convbench.judges.replies import Complaint, Scores, read_reply
 from convbench.schema import JudgeSpec
-from tests.helpers.excerpts import Source
-from tests.helpers.table import QUESTION, asked, protocol_of
-from tests.support.cases import load_cases
-from tests.support.chat.replies import Call
-from tests.support.exhaustive import every_nth
-from tests.support.provider import Provider
 
-FORMS = load_cases(Path(__file__).parent / "hostile_replies.yaml")
 RUBRIC = load_spec(JudgeSpec, "judges", "rubric")
 NAMES = [metric.name for metric in RUBRIC.metrics]
 LABELS = [metric.label for metric in RUBRIC.metrics]
-GOOD = "\n".join(f"{label}: 8" for label in LABELS)
+WORDS = yaml.safe_load((Path(__file__).parent / "justifications.yaml").read_text(encoding="utf-8"))
+SCORES = [8, 7, 6, 7.5, 0, 10]
+SMALL = JudgeSpec.model_validate(
+    {
+        "name": "small",
+        "title": "Small",
+        "kind": "rubric",
+        "system": "s",
+        "prompt": "p",
+        "metrics": [{"name": "tone", "label": "Tone of voice", "aliases": ["Ton"], "highest": 5},
+                    {"name": "score", "label": "Score"}],
+        "reward": {"metric": "tone"},
+    }
+)  # fmt: skip
 
 
-def read(reply: str) -> list[float] | None:
-    """The six scores, None where the judge would be asked again."""
-    got = read_reply(reply, RUBRIC)
-    return [got.scores[name] for name in NAMES] if isinstance(got, Scores) else None
+def scores_of(reply, spec=RUBRIC):
+    got = read_reply(reply, spec)
+    return list(got.scores.values()) if isinstance(got, Scores) else None
 
 
-@pytest.mark.parametrize("form", FORMS["tuned"], ids=lambda form: form["name"])
-def test_a_form_that_was_mended_for(form: dict[str, Any]) -> None:
-    assert read(form["reply"]) == form["scores"]
+def by_schema(words="Fine.", scores=SCORES, **more):
+    pairs = zip(NAMES, scores, strict=True)
+    return {name: {"score": score, "justification": words} for name, score in pairs} | more
 
 
-@pytest.mark.parametrize("form", FORMS["heldout"], ids=lambda form: form["name"])
-def test_a_form_held_out(form: dict[str, Any]) -> None:
-    assert read(form["reply"]) == form["scores"]
+@pytest.mark.parametrize("words", WORDS)
+def test_a_complete_reply_by_the_schema_is_read_whatever_its_justifications_say(words):
+    got = read_reply(json.dumps(by_schema(words)), RUBRIC)
+    assert list(got.scores.values()) == SCORES
+    assert set(got.justifications.values()) == {words}
 
 
-@pytest.mark.parametrize("form", FORMS["later"], ids=lambda form: form["name"])
-def test_a_form_that_was_thought_of_later(form: dict[str, Any]) -> None:
-    assert read(form["reply"]) == form["scores"]
+FORMS = {
+    "schema": json.dumps(by_schema()),
+    "schema in a fence": f"```json\n{json.dumps(by_schema(), indent=1)}\n```",
+    "thought before": f"<think>Accuracy: 3?</think>{json.dumps(by_schema())}",
+    "words around": f"Here it is:\n{json.dumps(by_schema())}\nThat is all.",
+    "names and numbers": json.dumps(dict(zip(NAMES, SCORES, strict=True))),
+    "labels and texts": json.dumps({x: f"{s}/10" for x, s in zip(LABELS, SCORES, strict=True)}),
+    "below scores": json.dumps({"scores": by_schema(), "summary": "Fine."}),
+    "list": json.dumps(
+        [{"metric": x, "score": s, "reason": "r"} for x, s in zip(LABELS, SCORES, strict=True)]
+    ),
+    "twice alike": json.dumps(by_schema()) * 2,
+    **{
+        form: "\n".join(form.format(label=x, score=s) for x, s in zip(LABELS, SCORES, strict=True))
+        for form in (
+            "{label}: {score}",
+            "{label}: {score}/10\nIt holds.",
+            "**{label}:** {score} out of 10",
+            "**{label}** (0-10): {score}",
+            "- {label} - {score}",
+            "### {label}\n{score}\nIt holds.",
+            "1. {label} score: {score}. It holds.",
+            "{label}:\n\nScore: {score}\n",
+            "| {label} | {score} | It holds. |",
+            "| {label} | It holds. | {score}/10 |",
+        )
+    },
+}
 
 
-@pytest.mark.parametrize("form", FORMS["elsewhere"], ids=lambda form: form["name"])
-def test_what_is_said_of_scores_elsewhere(form: dict[str, Any]) -> None:
-    assert read(form["reply"]) == form["scores"]
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 20), min_size=6, max_size=6), st.randoms())
-def test_an_echo_in_front_never_changes_a_verdict(halves: list[int], rng: random.Random) -> None:
-    """Whatever the talk scores itself with, the judge's own numbers count."""
-    scores = [half / 2 for half in halves]
-    echoed = "\n".join(f"{label}: {rng.randrange(11)}" for label in LABELS)
-    own = "\n".join(f"{label}: {score}" for label, score in zip(LABELS, scores, strict=True))
-    quoted = "\n".join(f"> {line}" for line in echoed.splitlines())
-    fenced = f"```\nAssistant: {echoed}\n```"
-    tagged = f"<transcript>\n{echoed}\n</transcript>"
-    for echo in (quoted, fenced, tagged):
-        assert read(echo) is None
-        assert read(f"{echo}\n\n{own}") == scores
-        assert read(f"{own}\n\n{echo}") == scores
-
-
-def test_a_judge_that_echoes_is_asked_again_over_http() -> None:
-    """The first reply quotes scores, the second disowns them, the third is a verdict in JSON."""
-    talk, sent = asked(1), []
-    replies = [
-        "\n".join(f"> {label}: 10" for label in LABELS),
-        f"{GOOD.replace('8', '9')}\nThese scores are only an example.",
-        "{" + ", ".join(f'"{name}": 4' for name in NAMES) + "}",
-    ]
-
-    def judge_says(call: Call) -> str:
-        sent.append(call)
-        return replies[len(sent) - 1]
-
-    protocol = protocol_of("clarifying-adaptive")
-    with Provider(reply=judge_says) as provider:
-        model = open_model("openai/judge", api_base=provider.api_base)
-        caller = Caller(retry=RetryPolicy(tries=1))
-        judge = resolve_judge("openai/judge")
-        verdict = asyncio.run(judge_conversation(caller, model, judge, talk, QUESTION, protocol))
-    assert (verdict.attempts, set(verdict.scores.values())) == (3, {4.0})
-    assert verdict.reward == pytest.approx(0.4 * 0.95)
-    assert "could not be read" in sent[1].asked
-    assert "disowned" in sent[2].asked
-
-
-FILLERS = [
-    "score" + " " * 60_000, "> " * 30_000, "{" * 60_000, '{"a":' * 20_000, "|" * 60_000,
-    "[" * 60_000,
-    "```\n" * 20_000, "<transcript>" * 10_000, "Assistant: " * 10_000, "Overall: 8 " * 3_000,
-    "- " * 30_000, "these scores " * 10_000, "\n" * 60_000, "Wait, " * 10_000, "<think>" * 10_000,
-    "\n" * 200_000, " " * 200_000, "Overall: 7" + " " * 200_000, "Overall: 7\n" + "8 " * 40_000,
-    "Overall: 7\n" + "scores from 1 " * 10_000, "Overall: 7\n" + "accuracy 3 " * 10_000,
-    "Overall: 7\n" + "lower" + " " * 100_000, "*" * 100_000, "Assistant" + " " * 100_000,
-    "| --" + "-" * 100_000, "Overall\n" * 20_000,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("filler", every_nth(4, FILLERS), ids=lambda filler: ascii(filler[:12]))
-def test_a_long_reply_is_read_in_linear_time(filler: str) -> None:
-    """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
-    assert isinstance(read_reply(f"{filler}\nAccuracy: x", RUBRIC), Complaint)
-
-
-Stored = tuple[list[str], list[float]]
-
-
-@pytest.fixture(scope="module")
-def stored(judgments: Source) -> Stored:
-    """What models answered, and a judge's scores on 0 to 10."""
-    import pyarrow.parquet as pq
-
-    grades = pq.read_table(judgments.place / "seal_grades.parquet").to_pylist()
-    said = [row[name] for row in grades for name in ("answer", "base_answer")]
-    arena = pq.read_table(judgments.place / "arena_sample.parquet").column("judge").to_pylist()
-    scores = [round(10 * score, 2) for score in arena if score is not None]
-    return [text for text in said if text.strip()], scores
-
-
-def test_no_answer_is_a_verdict(stored: Stored, judgments: Source) -> None:
-    texts = stored[0][:: judgments.pick(1, 4)]
-    assert len(texts) == judgments.pick(31, len(texts))
-    assert [text for text in texts if read(text) is not None] == []
+@pytest.mark.parametrize("form", FORMS)
+def test_a_reply_in_a_usual_form_is_read(form):
+    assert scores_of(FORMS[form]) == SCORES
 
 
 @pytest.mark.parametrize(
-    ("style", "ours", "real"),
-    [("{l}: {s:g}\n{w}\n", 1, 0.98), ("**{l}:** {s:g}/10\n{w}\n", 1, 0.98),
-     ("### {l}\nScore: {s:g}\n{w}\n", 1, 0.98), ("- {l}: {s:g} - {w}", 0.15, 0.7)],
+    ("reply", "fault"),
+    [
+        ("", "missing: Accuracy"),
+        ("I would say it is quite good.", "missing: Accuracy"),
+        (
+            json.dumps(by_schema(scores=[8, 7, 6, 7, 0, 11])),
+            "Overall: found '11.0'",
+        ),
+        (json.dumps(by_schema(scores=[8, 7, 6, 7, 0, True])), "Overall: found 'True'"),
+        (json.dumps(by_schema(scores=[8, 7, 6, 7, 0, None])), "Overall: found 'None'"),
+        (json.dumps(by_schema(scores=[8, 7, 6, 7, 0, float("nan")])), "Overall: found 'nan'"),
+        (json.dumps(by_schema())[:-1] + ', "accuracy": 3}', "found twice: Accuracy"),
+        (json.dumps(dict.fromkeys(NAMES, "4/5")), "Accuracy: found '4.0' of 5"),
+        (FORMS["{label}: {score}"] + "\nOverall: 3", "found twice: Overall"),
+        (FORMS["{label}: {score}"].replace(": 8", ": 8 to 9"), "Accuracy: found 'several'"),
+        (FORMS["{label}: {score}"].replace(": 8", ": 8,5"), "missing: Accuracy"),
+        (FORMS["{label}: {score}"].replace(": 8", " (1-5): 4"), "Accuracy: found '4.0' of 5"),
+        (FORMS["{label}: {score}"].replace(": 8", ": -1"), "Accuracy: found '-1.0'"),
+        ("\n".join(f"> {x}: 10" for x in LABELS), "missing: Accuracy"),
+        (f"<think>{FORMS['{label}: {score}']}</think>", "missing: Accuracy"),
+        ("| Accuracy | 8 | 10 |", "Accuracy: found 'several'"),
+    ],
+)
+def test_a_reply_that_is_not_complete_and_in_range_is_asked_for_again(reply, fault):
+    got = read_reply(reply, RUBRIC)
+    assert isinstance(got, Complaint)
+    assert fault in got.text
+    assert "Confidence calibration (0 to 10)" in got.text
+
+
+def test_a_quoted_line_beside_own_scores_does_not_count():
+    echo = "\n".join(f"> {label}: 1" for label in LABELS)
+    assert scores_of(f"{echo}\n\n{FORMS['{label}: {score}']}") == SCORES
+
+
+def test_metrics_have_ranges_and_names_of_their_own():
+    assert scores_of("Ton: 5/5\nScore: 9", SMALL) == [5, 9]
+    assert scores_of('{"tone": {"score": 4}, "score": 3}', SMALL) == [4, 3]
+    assert "Tone of voice (0 to 5)" in read_reply("Tone of voice: 6\nScore: 9", SMALL).text
+
+
+def test_a_justification_that_is_required_is_asked_for():
+    spec = SMALL.model_copy(update={"justification": "required"})
+    got = read_reply("Tone of voice: 5\nWarm.\nScore: 9\n", spec)
+    assert "Score: found no justification" in got.text
+    assert "Tone of voice: found" not in got.text
+    read = read_reply("Tone of voice: 5\nWarm\nall along.\nScore: 9 - good", spec)
+    assert read.justifications == {"tone": "Warm all along.", "score": "- good"}
+
+
+@given(st.text(alphabet='{}[]"score:8 Overall|>\n#*</think>', max_size=200))
+def test_any_text_gives_scores_or_a_complaint(reply):
+    assert isinstance(read_reply(reply, RUBRIC), Scores | Complaint)
+
+
+@pytest.mark.parametrize(
+    "filler",
+    ["score ", "score" + " " * 60_000, "> ", "{", '{"a":', "|", "| a ", "[", "```\n", "\n", " ",
+     "Overall: 8 ", "Overall\n", "Overall (", "- ", "1. ", "<b", "*", "\n|a|", '{"a":[1,'],
+    ids=lambda filler: ascii(filler[:12]),
 )  # fmt: skip
-def test_scores_beside_a_model_s_words(
-    stored: Stored, judgments: Source, style: str, ours: float, real: float
-) -> None:
-    """Never another score than the one written; refused only where the words begin with a number
-    that could be a second score (7 of the excerpt's 31 do), or hold a line of label and number."""
-    rng, (texts, scores), right = random.Random(8), stored, 0
-    for _ in range(200):
-        given = [rng.choice(scores) for _ in LABELS]
-        lines = [
-            style.format(l=x, s=s, w=rng.choice(texts)) for x, s in zip(LABELS, given, strict=True)
-        ]
-        got = read("\n".join(lines))
-        assert got in (None, given)
-        right += got is not None
-    assert right >= 200 * judgments.pick(ours, real)
+def test_a_long_reply_is_read_in_linear_time(filler):
+    """A quadratic reader takes minutes."""
+    started = time.perf_counter()
+    read_reply(f"{filler * max(1, 100_000 // len(filler))}\nAccuracy: x", RUBRIC)
+    assert time.perf_counter() - started < 20
+
+
+def test_a_deep_object_is_no_error():
+    deep = '{"a":' * 400 + "8" + "}" * 400
+    assert isinstance(read_reply(deep, RUBRIC), Complaint)

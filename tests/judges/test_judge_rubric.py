@@ -1,47 +1,16 @@
 """The rubrics' text and the reading of replies."""
 
 import re
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.catalog import load_spec
 from convbench.judges.replies import Complaint, Scores, read_reply
 from convbench.schema import JudgeSpec
-from tests.support.cases import load_cases
 
-REPLIES = load_cases(Path(__file__).parent / "replies.yaml")
 RUBRIC = load_spec(JudgeSpec, "judges", "rubric")
 NAMES = ["accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence", "overall"]
-
-
-def test_there_are_many_replies_of_both_kinds():
-    assert len(REPLIES) >= 40
-    assert sum("complaint" in reply for reply in REPLIES) >= 15
-    assert len({reply["name"] for reply in REPLIES}) == len(REPLIES)
-
-
-@pytest.mark.parametrize("case", REPLIES, ids=lambda case: case["name"])
-def test_reply(case):
-    got = read_reply(case["reply"], RUBRIC)
-    if "complaint" in case:
-        assert isinstance(got, Complaint), got
-        for piece in case["complaint"]:
-            assert piece in got.text
-        return
-    assert isinstance(got, Scores), got
-    assert [got.scores[name] for name in NAMES] == case["scores"]
-    for name, words in case.get("words", {}).items():
-        assert got.justifications[name] == words
-
-
-def test_the_section_4_labels_are_read_too():
-    spec = load_spec(JudgeSpec, "judges", "rubric-section4")
-    got = read_reply(REPLIES[7]["reply"], spec)
-    assert isinstance(got, Scores)
-    assert got.scores["overall"] == 5
 
 
 def test_another_scale():
@@ -101,25 +70,3 @@ def test_the_other_rubric_asks_section_4_s_questions(paper):
         printed = re.search(rf"\*\*\d\. {metric.label}\*\*: ([^?]*\?)", text)[1]
         assert printed.replace("’", "'") == metric.about
         assert f"{metric.label} - {metric.about}" in spec.system
-
-
-@pytest.mark.parametrize("tail", ["Accuracy" + " " * 50_000, "score" + " " * 50_000, "(" * 50_000])
-def test_hostile_replies_are_read_in_linear_time(tail):
-    """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
-    assert isinstance(read_reply(f"Overall\n{tail}x", RUBRIC), Complaint)
-
-
-@pytest.mark.parametrize("text", [
-    "Ignore these scores.", "JUST KIDDING", "I cannot evaluate it", "THE SCORES ARE MADE UP",
-    "The format would look so", "These are only placeholders", "not a real one",
-])  # fmt: skip
-def test_scores_are_disowned_in_any_case_and_any_script(text):
-    good = REPLIES[0]["reply"]
-    for said in (text, text.upper(), text.lower(), text.swapcase()):
-        for before in ("", "\N{EM DASH}\n", "8. "):
-            got = read_reply(f"{good}\n\n{before}{said}", RUBRIC)
-            assert isinstance(got, Complaint)
-            assert "disowned" in got.text
-    assert isinstance(
-        read_reply(f"{good}\nIt explains why granite is the harder stone.", RUBRIC), Scores
-    )

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from convbench.errors import DataError
-from convbench.judges.rules import about_options, extract_features, option_verdict, score
+from convbench.judges.rules import score, score_answer
 from convbench.rewards import conversation_reward, discount_factor
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Reward, Turn
 
@@ -88,7 +88,7 @@ def test_care_beats_a_lucky_guess_beats_a_wrong_one():
     for name in careful:
         assert careful[name] >= lucky[name] >= wrong[name]
     assert careful["comprehensiveness"] == 10
-    assert lucky["comprehensiveness"] == 1
+    assert lucky["comprehensiveness"] < 4
 
 
 WORDS = [
@@ -133,7 +133,7 @@ def test_the_bounds_that_keep_right_above_wrong():
     rambling = "<thinking> Maybe." + " so it is so it is" * 3000 + "</thinking> The answer is C."
     worst_right = rated(rambling, mode="standard", reasons=("length",))
     best_wrong = rated(CAREFUL[0], CAREFUL[1], "I do not know.")
-    assert best_wrong["overall"] <= 3.4 < 3.6 <= worst_right["overall"]
+    assert best_wrong["overall"] <= 3.2 < 3.8 <= worst_right["overall"]
 
 
 def test_all_scores_are_in_range_and_deterministic():
@@ -156,27 +156,29 @@ def test_overall_is_the_mean_of_the_five():
     assert got["overall"] == pytest.approx(statistics.fmean(list(got.values())[:5]), abs=0.1)
 
 
-def test_prose_is_read_too():
-    got = rated(PROSE, example=LONG)
-    assert got["overall"] > 9
+def test_options_that_are_weighed_in_prose_count():
+    assert rated(PROSE, example=LONG)["overall"] > 9
     assert rated("The answer is C. I am sure.", example=LONG)["overall"] < 6
 
 
-def test_values_as_options():
-    thought = (
-        "A: red, need pink, no. B: blue, need pink, no. C: pink, need pink, yes. "
-        "D: gold, need pink, no. So C."
-    )
-    seen = extract_features(talk(f"{thought} The answer is C."), OF, PROTOCOL, "standard")
-    assert (seen.covered, seen.decided, seen.supported) == (1.0, 1.0, True)
+@pytest.mark.parametrize(
+    ("said", "overall"),
+    [
+        ("The answer is C. It is red.", 10.0),
+        ("The answer is B.", 2.0),
+        ("The answer is A, B, C, or D.", 0.0),
+        ("You're welcome.", 0.0),
+    ],
+)
+def test_judge_answer_scores_the_answer_alone(said, overall):
+    assert score_answer(talk("The answer is C.", said), SHORT, PROTOCOL) == {"overall": overall}
 
 
-def test_verdicts_that_contradict_the_gold_letter_cost():
-    wrong = swap(CAREFUL, "popir has color blue, need red, no", "popir has color red, yes")
-    wrong = swap(wrong, "color red, need red, yes", "color blue, need red, no")
-    seen = extract_features(talk(*wrong), SHORT, PROTOCOL, "thinking")
-    assert (seen.covered, seen.decided, seen.agree) == (1.0, 1.0, 0.5)
-    assert rated(*wrong)["reasoning"] < rated(*CAREFUL)["reasoning"] - 2
+@pytest.mark.parametrize(("judge", "name"), [(score, "rules"), (score_answer, "answer")])
+def test_a_question_without_a_gold_letter_is_refused(judge, name):
+    example = SHORT.model_copy(update={"answer": "Z"})
+    with pytest.raises(DataError, match=f"judge {name}: the gold answer of the question is not"):
+        judge(talk("The answer is A."), example, PROTOCOL)
 
 
 def test_tags_as_the_mode_asks():
@@ -195,8 +197,8 @@ def test_the_mode_is_read_from_the_prompts_where_nobody_tells_it():
     asked = talk("The answer is C.").model_copy(
         update={"systems": {"assistant": "Use <thinking> tags."}}
     )
-    assert extract_features(asked, SHORT, PROTOCOL).tags == 0
-    assert extract_features(talk("The answer is C."), SHORT, PROTOCOL).tags == 1
+    told = score(talk("The answer is C."), SHORT, PROTOCOL)
+    assert score(asked, SHORT, PROTOCOL)["pedagogical"] == told["pedagogical"] - 3
 
 
 def test_an_unreadable_answer_is_between_right_and_wrong():
@@ -208,17 +210,6 @@ def test_an_unreadable_answer_is_between_right_and_wrong():
     )
 
 
-def test_a_change_of_mind_at_the_end_costs():
-    changed = rated(*swap(CAREFUL[:2], "say C", "say A"), CAREFUL[2])
-    assert changed["reasoning"] < rated(*CAREFUL)["reasoning"]
-
-
-def test_hedging_moves_confidence_to_the_middle():
-    right, wrong = "The answer is C.", "The answer is A."
-    assert rated(right)["confidence"] > rated(f"Perhaps. {right}")["confidence"]
-    assert rated(f"Perhaps. {wrong}")["confidence"] > rated(wrong)["confidence"]
-
-
 def test_cut_turns_and_repetition_cost():
     cut = rated(*CAREFUL, reasons=("length", "length", "stop"))
     assert cut["reasoning"] < rated(*CAREFUL)["reasoning"]
@@ -228,15 +219,6 @@ def test_cut_turns_and_repetition_cost():
 def test_a_question_without_options_cannot_be_judged():
     with pytest.raises(DataError, match="gold answer of the question is not the letter"):
         score(talk("Yes."), SHORT.model_copy(update={"choices": ()}), PROTOCOL)
-
-
-def test_what_is_said_about_options():
-    assert set(about_options("The options are A, B, C and D. The answer is C.", SHORT)) == set()
-    said = about_options("A stone is heavy. Option B sinks because it is dense.", LONG)
-    assert set(said) == {"B"}
-    assert option_verdict("B: lukel has color pink, need red, no.") is False
-    assert option_verdict("it fits every part") is True
-    assert option_verdict("it has a color") is None
 
 
 def test_reward():

@@ -1,4 +1,4 @@
-"""A simulated human that fails: build, plant, review, report, query; two humans, one ranking."""
+"""Judges of the other speaker; two simulated humans, one ranking."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.gold import GoldOptions, label_sample
-from convbench.errors import ConvbenchError, TrainError
+from convbench.errors import TrainError
 from convbench.judges.gold.labels import keep_labels, read_draws
 from convbench.learn.select import select
 from convbench.reports.document import Document, Table
@@ -21,7 +21,6 @@ from convbench.schema.gold import GoldLabel
 from convbench.schema.recipe import Data
 from convbench.store import Run
 from convbench.store.query import run_query
-from tests.bench.planted import FAULTS, planted
 from tests.helpers import stages
 from tests.support.chat.replies import Call
 from tests.support.provider import Provider
@@ -42,7 +41,7 @@ def talks(folder: Path, human: str = "rule:convbench.pocket.speakers:human") -> 
         temperatures=(1.0,),
         set=sets,
     )
-    stages.judge(folder, "rules", "simulator")
+    stages.judge(folder, "rules")
     stages.evaluate(f"{RULE}:ask", folder)
     stages.judge(folder, "pairwise-rules", pairwise=("all", "all"))
     labelled(Run.open(folder))
@@ -77,53 +76,8 @@ def sql(run: Run, text: str) -> list[tuple[object, ...]]:
     return run_query(text, [run]).rows
 
 
-def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    stages.build(
-        "pocket-collaboration",
-        tasks=40,
-        model=f"{RULE}:guess",
-        run=folder,
-        samples=1,
-        temperatures=(1.0,),
-    )
-    run, lines, sown = Run.open(folder), [], {}
-    for place, talk in enumerate(run.conversations()):
-        fault = FAULTS[place] if place < len(FAULTS) else None
-        example = run.examples[talk.example_id]
-        made = fault and planted(talk, example, run.manifest.protocol, fault, "tuned", 0)
-        if made:
-            sown[talk.conversation_id] = fault
-        lines.append((made or talk).model_dump_json() + "\n")
-    assert len(sown) >= 6, sown
-    run.conversations_file.write_text("".join(lines))
-    stages.judge(folder, "simulator")
-    rows = sql(run, "select conversation_id, fault, severity, turn_index, speaker from faults")
-    found = {(name, fault) for name, fault, *_ in rows}
-    assert set(sown.items()) <= found
-    assert {name for name, _ in found} == set(sown), "no other conversation has a fault"
-    assert {(turn, who) for *_, turn, who in rows} == {(2, "human")}
-    helped = {fault for _, fault, severity, *_ in rows if severity == "critical-helped"}
-    assert helped <= {"leaked", "answered"}
-    assert helped
-    clean = sql(run, "select sum(clean), count(*) from verdicts where judge = 'simulator'")
-    assert clean == [(40 - len(sown), 40)]
-    (table,) = [
-        table
-        for part in stages.report(folder, split="all").document.parts
-        for table in part.tables
-        if table.label == "simulated-human"
-    ]
-    assert table.rows[0][2].text == "40"
-    assert "refused 1" in table.rows[0][-1].text
-    with pytest.raises(TrainError, match="found no verdicts"):
-        select(run, Data())  # a review is no reward
-
-
 @pytest.mark.exhaustive
 def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, lied: Run) -> None:
-    assert sql(lied, "select distinct fault from faults") == [("changed",)]
-    assert sql(honest, "select count(*) from faults") == [(0,)]
     both = read_sections([honest, lied])
     assert [one.simulator for one in both] == [
         "rule:convbench.pocket.speakers:human", "rule:tests.judges.simulated:liar"
@@ -183,39 +137,20 @@ def tables(page: Document, label: str) -> list[Table]:
     return [table for part in page.parts for table in part.tables if table.label == label]
 
 
-def test_a_protocol_without_a_simulated_human_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    stages.build(
-        "pocket",
-        tasks=2,
-        model=f"{RULE}:guess",
-        run=folder,
-        samples=1,
-        temperatures=(1.0,),
-        mode="standard",
-    )
-    with pytest.raises(ConvbenchError, match="expected a simulated human to review"):
-        stages.judge(folder, "simulator")
-
-
-def test_a_model_is_asked_where_the_rules_found_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over HTTP: what it names is kept, beside which judge named it; what is no list of faults of
-    the human's own messages is asked again and then gives no review."""
-    asked: list[str] = []
-    named = '{"faults": [{"fault": "off-task", "message": 1}]}'
-    wrong = (
-        '{"faults": [{"fault": "rude", "message": 1}]}',
-        '{"faults": [{"fault": "refused", "message": 99}]}',
-        '{"faults": [], "x": 1}',
-        '{"faults": 1}',
-        "Fine, I think.",
-    )
+@pytest.fixture
+def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Four conversations that a model scored by `simulator`: the human leaked in the first two."""
+    replies = iter([1, 1, 0, 0])
 
     def reply(call: Call) -> str:
-        asked.append(call.asked)
-        return named if len(asked) == 1 else wrong[len(asked) % len(wrong)]
+        schema = call.body["response_format"]["json_schema"]["schema"]
+        faults = dict.fromkeys(schema["properties"], 0) | {"leaked": next(replies)}
+        return json.dumps(
+            {
+                name: {"score": score, "justification": "So it said."}
+                for name, score in faults.items()
+            }
+        )
 
     with Provider(reply=reply) as server:
         monkeypatch.setenv("OPENAI_API_BASE", server.api_base)
@@ -229,10 +164,37 @@ def test_a_model_is_asked_where_the_rules_found_nothing(
             samples=1,
             temperatures=(1.0,),
         )
-        done = stages.judge_result(folder, "simulator@openai/gpt-4o")
-    run = Run.open(folder)
-    rows = sql(run, "select fault, severity, judge from faults")
-    assert [row[0] for row in rows] == ["off-task"]
-    assert rows[0][2] == "simulator@openai/gpt-4o"
-    assert done.summaries[0].failed_count == 3
-    assert len(asked) > 4, "each is asked again"
+        stages.judge(folder, "simulator@openai/gpt-4o", concurrency=1)
+    return Run.open(folder)
+
+
+def test_a_judge_of_the_other_speaker_is_asked_by_schema_and_queried(scored: Run) -> None:
+    rows = sql(
+        scored, "select avg(leaked), avg(refused) from verdicts where judge like 'simulator%'"
+    )
+    assert rows == [(0.5, 0.0)]
+
+
+def test_scores_of_the_other_speaker_are_no_reward(scored: Run) -> None:
+    with pytest.raises(TrainError, match="found no verdicts"):
+        select(scored, Data())
+
+
+def test_least_scores_of_the_other_speaker_leave_conversations_out(scored: Run) -> None:
+    stages.judge(scored.path, "rules")
+    every = select(scored, Data(judge="rules", flagged="keep"))
+    data = Data(judge="rules", flagged="keep", least={"simulator": {"leaked": 1}})
+    train = {
+        row.conversation_id for row, question in scored.joined_rows() if question.split == "train"
+    }
+    leaked = {
+        name
+        for name, value in sql(
+            scored, "select conversation_id, leaked from verdicts where leaked is not null"
+        )
+        if value == 1
+    }
+    kept = select(scored, data)
+    assert {one.conversation.conversation_id for one in kept.logged} == leaked & train
+    assert len(every.logged) == len(train)
+    assert kept.skipped["below data.least"] == len(train - leaked)

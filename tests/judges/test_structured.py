@@ -37,14 +37,11 @@ GOOD = as_json(EIGHTS)
 BAD = {
     "missing": as_json({n: 8 for n in NAMES if n != "overall"}),
     "found twice": GOOD[:-1] + ', "overall": {"score": 10, "justification": ""}}',
-    "out of range": as_json({**EIGHTS, "overall": 11}),
-    "expected one number, no number": GOOD.replace("8", "NaN", 1),
-    "expected one number, a text": as_json({**EIGHTS, "overall": "8"}),
-    "expected one number, a truth": as_json({**EIGHTS, "overall": True}),
-    "unknown metric": as_json({**EIGHTS, "style": 9}),
+    "found '11.0'": as_json({**EIGHTS, "overall": 11}),
+    "Your reply could not be read, no number": GOOD.replace("8", "NaN", 1),
+    "Your reply could not be read, a text": as_json({**EIGHTS, "overall": "good"}),
+    "Your reply could not be read, a truth": as_json({**EIGHTS, "overall": True}),
     "found twice, a score": GOOD.replace('"score": 8', '"score": 8, "score": 10', 1),
-    "taken back": as_json(EIGHTS, {"overall": "Scratch that: 4."}),
-    "disowned": as_json(EIGHTS, {"overall": "Ignore the scores above."}),
 }
 
 
@@ -129,7 +126,7 @@ def test_another_form_than_the_schema_s_is_read_at_once(reply):
 
 
 def test_openai_is_asked_by_schema_and_asked_again():
-    with Provider(Plan(keep_requests=9), reply=_in_turn(BAD["out of range"], GOOD)) as provider:
+    with Provider(Plan(keep_requests=9), reply=_in_turn(BAD["found '11.0'"], GOOD)) as provider:
         got = asked("openai/judge", provider)
         first, second = provider.requests
     assert (got.scores["overall"], got.attempts) == (8.0, 2)
@@ -137,8 +134,8 @@ def test_openai_is_asked_by_schema_and_asked_again():
     assert form["type"] == "json_schema"
     assert form["json_schema"]["schema"] == schema_of(SPEC)
     assert form["json_schema"]["strict"] is True
-    assert second["messages"][-2]["content"] == BAD["out of range"]
-    assert "out of range" in second["messages"][-1]["content"]
+    assert second["messages"][-2]["content"] == BAD["found '11.0'"]
+    assert "found '11.0'" in second["messages"][-1]["content"]
 
 
 def test_three_bad_replies_are_a_failure():

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from convbench.errors import TrainError, UsageError
-from convbench.learn import weights
+from convbench.errors import TrainError
 from convbench.learn.export import export_run
 from convbench.learn.select import select
-from convbench.schema.recipe import Data, Weighting
+from convbench.schema.recipe import Data
 from convbench.store.run import Run
 from tests.helpers import stages, tiny
 
@@ -45,19 +43,10 @@ def test_flagged_conversations_are_dropped_by_default_and_counted(tmp_path: Path
     assert any("4 conversations dropped" in line for line in found.describe("reward"))
 
 
-@pytest.mark.parametrize(
-    ("rule", "rewards"),
-    [("keep", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]), ("zero", [0.0, 0.0, 0.2, 0.3, 0.0, 0.5])],
-)
-def test_they_can_be_kept_or_get_reward_zero(
-    tmp_path: Path, rule: Any, rewards: list[float]
-) -> None:
-    found = select(run_of(tmp_path / "run"), Data(flagged=rule))
-    assert [item.reward for item in found.logged] == rewards * 2
+def test_they_can_be_kept(tmp_path: Path) -> None:
+    found = select(run_of(tmp_path / "run"), Data(flagged="keep"))
+    assert [item.reward for item in found.logged] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5] * 2
     assert (found.skipped, found.flagged.conversations) == ({}, 4)
-    weighted = weights.weigh_swift(found, Weighting())
-    leaked = next(w for item, w in weighted.items if item.conversation.sample == 4)
-    assert (leaked > 0) is (rule == "keep")
 
 
 def test_without_flags_nothing_is_said(tmp_path: Path) -> None:
@@ -91,11 +80,3 @@ def test_export_leaves_them_out_and_says_so(tmp_path: Path, recipe: str | None) 
     assert done.rows["train"] + done.left_out == 8
     kept = export_run(run, "trl", tmp_path / "b", recipe=recipe, flagged="keep")
     assert (kept.flagged, kept.rows["train"] + kept.left_out) == (0, 12)
-
-
-def test_export_sets_rewards_to_zero_only_where_there_are_rewards(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "run")
-    rows = export_run(run, "trl", tmp_path / "a", recipe="refit", flagged="zero").rows["train"]
-    assert rows == 6  # of rewards 0 .1 .2 .3 .4 .5 twice, the flagged .1 and .4 became 0
-    with pytest.raises(UsageError, match="--flagged zero"):
-        export_run(run, "trl", tmp_path / "b", flagged="zero")

@@ -160,7 +160,7 @@ def test_no_verdict_is_read_for_what_the_index_holds(tmp_path: Path) -> None:
     run = log(tmp_path / "run")
     alone, strict, other = (
         JudgeRewards(run, "rules", data)
-        for data in (Data(), Data(least={"overall": 0.0}), Data(metric="accuracy"))
+        for data in (Data(), Data(least={"rules": {"overall": 0.0}}), Data(metric="accuracy"))
     )
     for path in run.path.glob("verdicts*"):
         path.unlink()
@@ -190,7 +190,7 @@ def test_rewards_are_those_of_the_verdicts(tmp_path: Path) -> None:
         ("reward", [(n / 10, (n / 9,)) for n in range(9)]),
         ("accuracy", [(n / 10, (n / 10,)) for n in range(9)]),
     ):
-        rewards = JudgeRewards(run, "rules", Data(metric=metric, least={"overall": 3.0}))
+        rewards = JudgeRewards(run, "rules", Data(metric=metric, least={"rules": {"overall": 3.0}}))
         rows = {row.conversation_id: row for row in run.conversation_rows()}
         judged = [rows[talk.conversation_id] for talk in talks]
         assert [rewards.rewards_of(row) for row in judged[3:]] == found[3:]

@@ -81,7 +81,7 @@ def test_a_text_is_graded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_changed_questions_and_protocols_are_graded_anew(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", examples=[example(n) for n in range(4)], conversations=[])
-    talks = [conversation(n, said="I choose B.") for n in range(4)]
+    talks = [conversation(n, said="The answer is B. AND SO: nothing") for n in range(4)]
     write_parts(run.conversations_file, [talk.model_dump_json() for talk in talks], 2)
     assert [one.correct for one in without_verdicts(run, "all")] == [True] * 4
     text = "".join(example(n, answer="A").model_dump_json() + "\n" for n in range(4))
@@ -90,7 +90,7 @@ def test_changed_questions_and_protocols_are_graded_anew(tmp_path: Path) -> None
     run.examples_file.write_text(text)
     run = Run.open(run.path)
     assert [one.correct for one in without_verdicts(run, "all")] == [False] * 4
-    protocol = run.manifest.protocol.model_copy(update={"answers": "strict"})
+    protocol = run.manifest.protocol.model_copy(update={"answer_after": "AND SO:"})
     other = Run(run.path, run.manifest.model_copy(update={"protocol": protocol}))
     assert without_verdicts(other, "all") == observations(other, "all")
     assert all(one.unparsed for one in without_verdicts(other, "all"))

@@ -18,7 +18,6 @@ from convbench.judges.dispatch import judge_conversation
 from convbench.judges.resolve import resolve_judge
 from convbench.judges.unit_tests import _cached_task, _sandbox_limits, answer_code
 from convbench.judges.unit_tests import parse_tests as calls_of
-from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, tokenize
 from convbench.sandbox import Limits, agree, check_reference, run_calls
 from convbench.schema import Conversation, Example
 from convbench.store import Run
@@ -123,34 +122,6 @@ def test_what_counts_as_the_answer(said: str, first: str) -> None:
     assert answer_code(talk(("assistant", said)), protocol())[0] == first
 
 
-def test_fidelity_checks() -> None:
-    secret = "def add(a, b):\n    total = a + b\n    if total > 10:\n        total = 10\n    return total"  # noqa: E501
-    asked = example(reference=secret)
-    kept = talk(("assistant", "Which cap?"), ("human", "Never let it go above ten, please."))
-    for check in (leak, role, early, repeats):
-        assert check(kept, asked, protocol()) == []
-    told = talk(("human", "total = a + b if total > 10: total = 10 return total"))
-    assert leak(told, asked, protocol()) == ["human:leak"]
-    assert leak(talk(("human", "```python\nx = 1\n```")), asked, protocol()) == ["human:code"]
-    beyond = "x" * 400 + secret  # cut before the policy hears it
-    assert leak(talk(("human", beyond)), asked, protocol()) == []
-    assert leak(talk(("assistant", secret)), asked, protocol()) == []
-    assert role(talk(("human", "I WANT TO ANSWER: 1")), asked, protocol()) == ["human:role"]
-    assert role(talk(("assistant", "OUTPUT: I see.\nHuman: yes")), asked, protocol()) == [
-        "assistant:role"
-    ]
-    assert early(talk(("human", "")), asked, protocol()) == ["human:early"]
-    assert early(talk(("human", "That is all, goodbye.")), asked, protocol()) == ["human:early"]
-    twice = talk(("human", "Cap it at ten."), ("assistant", "And?"), ("human", "Cap it at ten."))
-    assert repeats(twice, asked, protocol()) == ["human:repeats"]
-
-
-def test_the_question_is_no_leak() -> None:
-    words = tokenize("the function takes a and b and c and d and e and f")
-    assert shared_run(words, words) == len(words)
-    assert shared_run(words, words, words) == 0
-
-
 @needs_wall
 def test_build_and_judge_on_whole_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_rows: Source
@@ -211,15 +182,21 @@ def test_all_references_reproduce_themselves(hub_rows: Source) -> None:
     assert sum(found[name] for name in unsupported) <= hub_rows.pick(0, 3)
 
 
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """Return all runs of twelve words and signs."""
+    tokens = re.findall(r"\w+|[^\w\s]", text.lower())
+    return {tuple(tokens[i : i + 12]) for i in range(len(tokens) - 11)}
+
+
 def _agent_sees_no_reference(
     run: Run, conversation: Conversation, asked: Example, leaked: bool
 ) -> None:
     made = run.manifest.protocol
-    reference = tokenize(asked.hidden["reference"])
+    secret = _runs(asked.hidden["reference"]) - _runs(asked.question)
     for index in views.policy_turns(made, conversation):
         seen = str(views.messages_before(made, conversation, made.policy, index))
         assert asked.hidden["tests"] not in seen
         if not leaked:
-            assert shared_run(tokenize(seen), reference, tokenize(asked.question)) < 12
+            assert not secret & _runs(seen)
     others = views.messages_before(made, conversation, "human", 2)
     assert asked.hidden["reference"] in str(others[0]["content"])

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from convbench.answers.numbers import NUMBER_VALUES, TENS
 from convbench.answers.tags import without_thinking
 
 VERSION = 3
@@ -36,6 +35,11 @@ _SILENT = (
     "until till later alone only just either"
 )
 """Words without information about an answer."""
+_CARDINALS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+)
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _ORDINALS = (
     "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth "
     "thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth"
@@ -46,7 +50,9 @@ _TITLES = (
 )
 """Titles of persons, which an answer may leave out."""
 _EMPTY, _TITLE = frozenset(_SILENT.split()), frozenset(_TITLES.split())
-_VALUES = NUMBER_VALUES | {word: number for number, word in enumerate(_ORDINALS.split())}
+_VALUES = {
+    word: number for names in (_CARDINALS, _ORDINALS) for number, word in enumerate(names.split())
+} | {word: 10 * number for number, word in enumerate(_TENS, 2)}
 del _VALUES["second"]  # of time, more often
 
 
@@ -125,7 +131,7 @@ def _join_numbers(text: str) -> Iterator[str]:
                 continue
             yield str(ten)
             ten = 0
-        if named is not None and word in TENS:
+        if named is not None and word in _TENS:
             ten = named
         else:
             yield word if named is None else str(named)

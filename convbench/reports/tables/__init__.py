@@ -40,7 +40,7 @@ from convbench.reports.tables.results import (
     matrix_tables,
     temperature_table,
 )
-from convbench.reports.tables.simulators import review_table, simulators_part
+from convbench.reports.tables.simulators import simulators_part
 from convbench.reports.tables.verdict import verdict_part
 
 __all__ = [
@@ -67,7 +67,6 @@ __all__ = [
     "pretraining_table",
     "prompt_table",
     "reference_table",
-    "review_table",
     "rounds_of",
     "rounds_table",
     "run_table",

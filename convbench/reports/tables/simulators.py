@@ -1,97 +1,10 @@
-"""Tables on simulated humans: their faults, and their share of differences between policies."""
+"""The table on two simulated humans: their share of the differences between policies."""
 
 from __future__ import annotations
 
-from collections import Counter
-
-from convbench.judges.review.faults import NAMES, SEVERITIES, faults_of_details
 from convbench.reports.document import Cell, Column, ReportPart, Table
-from convbench.reports.policies import Policy, VerdictScores
-from convbench.reports.sections import Section
 from convbench.reports.simulators import SimulatorDifference, SimulatorPair
-from convbench.reports.tables.cells import decimal_cell, interval_cells, percent_cell, span_cell
-from convbench.stats.means import Estimate, estimate_mean, share_interval
-
-SHORT = {"critical-helped": "helped", "critical-hindered": "hindered", "minor": "minor"}
-
-
-def review_table(section: Section) -> Table | None:
-    """Return the table of the simulated human's faults, a row for each policy and reviewer: shares
-    of conversations in percent.
-
-    None without a valid review.
-    """
-    rows = [
-        row
-        for policy in section.policies
-        for judge in _policy_reviewers(policy)
-        if (row := _review_row(policy, judge)) is not None
-    ]
-    if not rows:
-        return None
-    columns = (
-        Column("Method", "Method", numeric=False),
-        Column("Reviewer", "Reviewer", numeric=False),
-        Column("reviewed", "n"),
-        Column("without a fault (%)", "clean %"),
-        *(Column(f"{name} (%)", f"{SHORT[name]} %") for name in SEVERITIES),
-        Column("faults", "faults", numeric=False),
-    )
-    notes = (
-        "Conversations in which the simulated human has such a fault, with its 95% interval "
-        "(of its log odds, clustered by group). helped: critical, it reveals what the policy "
-        "should find out; hindered: critical, it keeps the policy from finding it out; minor: "
-        "without effect. A conversation may have several. The faults themselves: "
-        'convbench query "select * from faults".',
-    )
-    return Table("Reviews of the simulated human", columns, tuple(rows), notes, "simulated-human")
-
-
-def _policy_reviewers(policy: Policy) -> list[str]:
-    return list(dict.fromkeys(name for row in policy.observations for name in row.reviews))
-
-
-def _review_row(policy: Policy, judge: str) -> tuple[Cell, ...] | None:
-    reviews = [
-        (row.group, row.reviews[judge])
-        for row in policy.observations
-        if judge in row.reviews and not row.reviews[judge].failed
-    ]
-    if not reviews:
-        return None
-    faults = Counter(name for _, review in reviews for name in _fault_names(review))
-    listed = ", ".join(f"{name} {faults[name]}" for name in NAMES if faults[name])
-    return (
-        Cell(policy.name),
-        Cell(judge),
-        Cell(str(len(reviews))),
-        _share_cell(
-            estimate_mean(
-                (g, float(not faults_of_details(review.details))) for g, review in reviews
-            )
-        ),
-        *(
-            _share_cell(
-                estimate_mean(
-                    (g, float(severity in _fault_severities(review))) for g, review in reviews
-                )
-            )
-            for severity in SEVERITIES
-        ),
-        Cell(listed or "-"),
-    )
-
-
-def _fault_names(review: VerdictScores) -> set[str]:
-    return {fault["fault"] for fault in faults_of_details(review.details)}
-
-
-def _fault_severities(review: VerdictScores) -> set[str]:
-    return {fault["severity"] for fault in faults_of_details(review.details)}
-
-
-def _share_cell(share: Estimate | None) -> Cell:
-    return percent_cell(share, None if share is None else share_interval(share))
+from convbench.reports.tables.cells import decimal_cell, interval_cells, span_cell
 
 
 def simulators_part(pair: SimulatorPair) -> ReportPart:

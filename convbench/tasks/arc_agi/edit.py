@@ -11,8 +11,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any, Final, Literal
 
-from convbench.answers.normalize import first_object
 from convbench.tasks.arc_agi.grids import COLOURS, MOST_SIDE, Grid, Pair, Puzzle
+from convbench.util.extract import first_object
 
 Group = Literal["basic", "size", "chain", "repeat"]
 GROUPS: Final[tuple[Group, ...]] = ("basic", "size", "chain", "repeat")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.answers.normalize import first_object
 from convbench.tasks.arc_agi.edit import (
     GROUPS,
     ORACLE,
@@ -19,6 +18,7 @@ from convbench.tasks.arc_agi.edit import (
     SelfEdit,
     parse_edit,
 )
+from convbench.util.extract import first_object
 
 
 def edit(**changed: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The strict reader of final turns."""
 
+import re
 import time
 from pathlib import Path
 
@@ -8,10 +9,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lab.next.answers.grade import grade_texts
-from tests.lab.next.answers.read import read_option
+from convbench.answers.grade import grade_texts
+from convbench.answers.read import read_option
+from tests.helpers.excerpts import SHARED
 
+PRINTED = yaml.safe_load((Path(__file__).parent / "printed.yaml").read_text(encoding="utf-8"))
 FINALS = yaml.safe_load((Path(__file__).parent / "finals.yaml").read_text(encoding="utf-8"))
+PAPER = SHARED / "paper" / "refit-swift.md"
 ROCKS = {"A": "granite", "B": "sandstone", "C": "marble", "D": "basalt"}
 
 
@@ -143,6 +147,26 @@ def test_a_block_that_the_turn_before_left_open_hides_what_is_in_it():
     final = "So the answer is B. </thinking> I have explained it."
     assert answer_of(final, before=["<thinking> first, weigh it"]) is None
     assert answer_of(final, before=["<thinking> weigh it </thinking>"]) == "B"
+
+
+@pytest.mark.parametrize("reply", PRINTED["replies"], ids=lambda reply: reply["section"])
+def test_the_papers_final_replies(reply):
+    before = ["<thinking>I examined C and thought"] if reply.get("open") else []
+    options = PRINTED["options"][reply["options"]]
+    assert answer_of(reply["text"], options, before=before) == reply["answer"]
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not here")
+def test_they_are_the_ones_that_the_paper_prints():
+    """Each quotation is there in its section, and no final reply is left out."""
+    text = PAPER.read_text(encoding="utf-8").replace("\\", "")
+    sections = re.split(r"^#+ (?=[A-G]\.\d )", text, flags=re.M)
+    by_name = {part[:3]: re.sub(r"\s+", " ", part.replace("*", "")) for part in sections}
+    printed = {name for name, part in by_name.items() if "Assistant Message 3" in part}
+    assert printed == {reply["section"] for reply in PRINTED["replies"]}
+    for reply in PRINTED["replies"]:
+        for piece in re.split(r"(?<=[.:]) ", re.sub(r"\s+", " ", reply["text"].replace("*", ""))):
+            assert piece.removesuffix("</thinking>") in by_name[reply["section"]]
 
 
 @given(st.text(alphabet="answer isABCDabcd<>/thinking:.,*()\n'\"\\{}İı ", max_size=200))
