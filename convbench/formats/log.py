@@ -121,6 +121,13 @@ class LogConversation:
     where: str = ""
     """The place of its record."""
 
+    def add_line(self, read: Callable[[Any], list[LogMessage]], line: Any) -> None:
+        """Add the messages that `read` makes of a line; one of another shape is counted."""
+        try:
+            self.messages += read(line)
+        except (LeftOut, *IRREGULAR):
+            self.dropped["lines that cannot be read"] += 1
+
 
 Item = LogConversation | LeftOut
 

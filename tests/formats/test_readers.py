@@ -72,3 +72,11 @@ def test_import_logs_begins_anew_where_a_session_was_compacted(tmp_path: Path) -
     ]
     result = import_rows(tmp_path, rows)
     assert said(result) == [(["One?", "1"], None), (["Summary: 1 was said.", "2"], None)]
+
+
+def test_import_logs_counts_a_line_of_a_session_that_cannot_be_read(tmp_path: Path) -> None:
+    odd = claude("assistant", 1, [{"type": "tool_use", "id": "c", "name": 3, "input": {}}])
+    rows = [claude("user", 0, "One?"), odd, claude("assistant", 2, [{"type": "text", "text": "1"}])]
+    result = import_rows(tmp_path, rows)
+    assert said(result) == [(["One?", "1"], None)]
+    assert "1 lines that cannot be read" in result.notes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convbench.formats.dialects import as_mapping, read_message
-from convbench.formats.log import Item, LogConversation
+from convbench.formats.log import Item, LogConversation, LogMessage
 
 whole_file = True
 
@@ -38,13 +38,18 @@ def read(lines: Any, where: str) -> Iterator[Item]:
         session = line.get("session_id")
         log.id = f"{session}/{agent}" if agent else session
         log.parent = session if agent else None
-        usage = as_mapping(message.get("usage"))
-        for part in read_message({"role": message["role"], "content": message.get("content")}):
-            if part.role == "assistant":
-                part.group, part.model = message.get("id"), message.get("model")
-                part.usage = (usage.get("input_tokens"), usage.get("output_tokens"), None)
-            log.messages.append(part)
+        log.add_line(_read_message, message)
     for agent, log in parts.items():
         log.metadata = facts | ({} if agent else result)
         log.stop = "limit" if result.get("subtype") == "error_max_turns" else "complete"
         yield log
+
+
+def _read_message(message: dict[str, Any]) -> list[LogMessage]:
+    usage = as_mapping(message.get("usage"))
+    parts = read_message({"role": message["role"], "content": message.get("content")})
+    for part in parts:
+        if part.role == "assistant":
+            part.group, part.model = message.get("id"), message.get("model")
+            part.usage = (usage.get("input_tokens"), usage.get("output_tokens"), None)
+    return parts

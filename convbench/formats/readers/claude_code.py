@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -56,7 +57,7 @@ def read(lines: Any, where: str) -> Iterator[Item]:
         for name in ("cwd", "version", "gitBranch", "slug"):
             if line.get(name):
                 log.metadata.setdefault(name, line[name])
-        log.messages += _read_line(line, log)
+        log.add_line(partial(_read_line, log), line)
     for (agent, part), log in parts.items():
         log.id = f"{log.id}/{part}" if part else log.id
         log.metadata |= {"agent": agent or PurePath(where).stem.removesuffix(".jsonl")}
@@ -99,7 +100,7 @@ def _results(line: dict[str, Any]) -> bool:
     )
 
 
-def _read_line(line: dict[str, Any], log: LogConversation) -> list[LogMessage]:
+def _read_line(log: LogConversation, line: dict[str, Any]) -> list[LogMessage]:
     """Return what was said in a line; lines of one reply of the API have one group."""
     message = line.get("message")
     if line["type"] == "system" or message is None:

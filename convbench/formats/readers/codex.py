@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from convbench.formats.dialects import as_mapping, as_time, response_items
@@ -58,15 +59,21 @@ def read(lines: Any, where: str) -> Iterator[Item]:
             own = own and not payload["type"].endswith("_output")
             reply += not own
             group = f"reply {part}.{reply}" if own else None
-            for message in response_items([_known(payload)]):
-                if message.role == "user" and message.text.lstrip().startswith(UNSAID):
-                    log.dropped["items of the program, logged as the user's"] += 1
-                    continue
-                if message.role == "assistant":
-                    message.group, message.model = group, model
-                log.messages.append(message)
+            log.add_line(partial(_read_item, log, group, model), payload)
     log.metadata = {k: as_mapping(v) or v for k, v in log.metadata.items()}
     yield log
+
+
+def _read_item(
+    log: LogConversation, group: str | None, model: str | None, payload: dict[str, Any]
+) -> list[LogMessage]:
+    messages = response_items([_known(payload)])
+    for message in messages:
+        if message.role == "assistant":
+            message.group, message.model = group, model
+    said = [m for m in messages if m.role != "user" or not m.text.lstrip().startswith(UNSAID)]
+    log.dropped["items of the program, logged as the user's"] += len(messages) - len(said)
+    return said
 
 
 def _known(payload: dict[str, Any]) -> dict[str, Any]:

@@ -34,8 +34,8 @@ def read(lines: Any, where: str) -> Iterator[Item]:
         elif "item" in event:
             item = event["item"]
             done[as_text(item.get("id"))] = item
-    for mark, item in done.items():
-        log.messages += _read_item(mark, item)
+    for item in done.items():
+        log.add_line(lambda pair: _read_item(*pair), item)
     yield log
 
 

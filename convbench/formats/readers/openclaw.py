@@ -35,7 +35,7 @@ def read(lines: Any, where: str) -> Iterator[Item]:
             log.id, log.time = line.get("id"), as_time(line.get("timestamp"))
             log.metadata = {k: line[k] for k in ("cwd", "version") if line.get(k)}
         elif line.get("type") == "message":
-            log.messages += _read(line["message"])
+            log.add_line(_read, line["message"])
     yield log
 
 
