@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,6 @@ from convbench.engine.journal import Journal, call_hash
 from convbench.engine.limiter import Limiter, PrefixGate, RetryPolicy
 from convbench.engine.progress import Status
 from convbench.engine.reply_cache import ReplyCache, reply_name
-from convbench.engine.wire_file import WireFile
 from convbench.errors import ConvbenchError, FatalModelError, TransientModelError, Usage
 from convbench.models.aliases import SCHEMES
 from convbench.models.failures import BrokenReply, Unreachable
@@ -82,8 +80,6 @@ class Caller:
         self.cache: ReplyCache | None = None
         """Replies of earlier runs; None reuses none."""
         """Rate of calls to an endpoint; None leaves it to the limiter."""
-        self.wire: WireFile | None = None
-        """File of verbatim requests and replies; None writes none."""
         self.batch_queue: BatchQueue | None = None
         """The queue of calls that are sent in batches; None sends each individually."""
         self._limiters: dict[str, Limiter] = {}
@@ -333,12 +329,9 @@ class _Call:
 
     async def _send_call(self) -> Completion:
         limit = None if self.model.patient else self.retry.seconds_for(self.sampling.max_tokens)
-        wire = self.caller.wire
-        keeping = wire.record_call(self.key) if wire else contextlib.nullcontext()
         try:
             async with asyncio.timeout(limit):
-                with keeping:
-                    return await self.model.complete(self.messages, self.sampling, key=self.key)
+                return await self.model.complete(self.messages, self.sampling, key=self.key)
         except TimeoutError:
             raise BrokenReply(f"{self.model.ref}: no reply within {limit or 0:g} s") from None
 

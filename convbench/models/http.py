@@ -17,7 +17,6 @@ import aiohttp
 
 from convbench.errors import FatalModelError, ModelError
 from convbench.models.failures import BrokenReply, Unreachable
-from convbench.models.wire_tap import WireTap
 from convbench.net.body import (
     ACCEPTED,
     ERROR_BYTES,
@@ -61,17 +60,14 @@ class HttpClient:
         BadBody for a reply that is too long, too slow or compressed in another way, FatalModelError
         for a bad URL, proxy, key or certificate.
         """
-        with WireTap(method, url, body) as talk:
+        try:
+            reply = await self._open_response(method, url, body, headers)
             try:
-                reply = await self._open_response(method, url, body, headers)
-                try:
-                    talk.status = reply.status
-                    talk.reply = await self._read_body(reply, url)
-                finally:
-                    reply.close()
-            except _FAILURES as error:
-                raise self._connection_error(url, error) from None
-            return reply.status, talk.reply, reply.headers
+                return reply.status, await self._read_body(reply, url), reply.headers
+            finally:
+                reply.close()
+        except _FAILURES as error:
+            raise self._connection_error(url, error) from None
 
     async def iter_lines(self, url: str, most: int) -> AsyncIterator[bytes]:
         """Yield the lines of a remote file as bytes without line feed, empty ones and the last one

@@ -246,14 +246,6 @@ class CallOptions:
         ),
     ] = None
     """Largest number of tokens over all runs of a command, earlier ones included."""
-    keep_wire: Annotated[
-        bool,
-        Opt(
-            "Record each request and reply exactly, without headers and keys, in wire.jsonl of the "
-            "run, for `view`: of servers that are called directly, not through litellm.",
-            panel=MODELS,
-        ),
-    ] = False
     batch: Annotated[
         bool,
         Opt(

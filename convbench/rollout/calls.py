@@ -23,8 +23,6 @@ from convbench.engine import (
 )
 from convbench.engine.batch_record import open_batches
 from convbench.engine.reply_cache import ReplyCache
-from convbench.engine.wire_file import NAME as WIRE
-from convbench.engine.wire_file import WireFile
 from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.devices import Placement, check_apart, placement_of
@@ -167,9 +165,6 @@ async def open_caller(
         if options.cache is not None:
             caller.cache = ReplyCache(options.cache)
             stack.callback(caller.cache.close)
-        if options.keep_wire:
-            caller.wire = WireFile(run.path / WIRE)
-            stack.callback(caller.wire.close)
         waits = options.batch or bool(open_batches(run.path))
         if waits and any(model.batches is not None for model in models):
             queue = caller.use_batches(options.batch_wait, collect_only=not options.batch)
@@ -178,8 +173,6 @@ async def open_caller(
             yield caller
             if caller.batch_queue is not None and (line := caller.batch_queue.summary_line()):
                 shown.print_line(line)
-            if caller.wire is not None and (left := caller.wire.left_out):
-                shown.print_line(f"{WIRE} is full: {left:,} requests were not stored")
 
 
 @asynccontextmanager

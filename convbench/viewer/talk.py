@@ -2,7 +2,7 @@
 model calls behind each turn with request, retries and reply.
 
 A request is rebuilt from the record as the run built it; the journal's hash of model, sampling and
-messages shows whether it is the same. The exact bytes exist only if the run kept them.
+messages shows whether it is the same.
 """
 # ruff: noqa: S608 - the SQL is made of names of our own
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import orjson
@@ -18,7 +17,6 @@ import orjson
 from convbench.answers.tags import leaves_open, split_segments
 from convbench.engine.journal import CallHistory, call_hash, call_histories, dump_noun
 from convbench.engine.journal import turn_of as turn_of
-from convbench.engine.wire_file import NAME, read_records
 from convbench.errors import RunError
 from convbench.rollout.recorded_calls import ModelCall, conversation_calls
 from convbench.sandbox.page import html_of
@@ -384,7 +382,7 @@ UNKNOWN = "The messages before this call; the journal does not record its other 
 
 def turn_calls(index: ViewIndex, conversation_id: str) -> dict[str, list[dict[str, Any]]]:
     """Return the model calls of each turn, by turn index as text: key, request, reply, lost
-    attempts, wire records and `proof`.
+    attempts and `proof`.
 
     Requests and replies are JSON text. `proof` says whether the rebuilt request has the journal's
     hash. Turns without a recorded call are left out. Raise RunError for an unknown id.
@@ -392,35 +390,15 @@ def turn_calls(index: ViewIndex, conversation_id: str) -> dict[str, list[dict[st
     run, conversation, _ = index.read_conversation(conversation_id)
     requests = {call.key: call for call in conversation_calls(run.manifest, conversation)}
     by_turn: dict[str, list[dict[str, Any]]] = {}
-    wires = {
-        name: records
-        for path in [run.path / NAME]
-        for name, records in read_records(path, conversation.key).items()
-    }
-    call_lists = (
-        call_histories(path, conversation.key) for path in [run.path / run.calls_file.name]
-    )
-    for call in chain.from_iterable(call_lists):
+    for call in call_histories(run.calls_file, conversation.key):
         turn = turn_of(call.key)
         if turn is not None:
-            by_turn.setdefault(str(turn), []).append(
-                _call_json(call, requests.get(call.key), wires.get(call.key, []))
-            )
+            by_turn.setdefault(str(turn), []).append(_call_json(call, requests.get(call.key)))
     return by_turn
 
 
-def _call_json(
-    exchange: CallHistory, request: ModelCall | None, wire: list[dict[str, Any]]
-) -> dict[str, Any]:
-    sent = [
-        each | {name: _json_text(each.get(name)) for name in ("request", "reply")} for each in wire
-    ]
-    fields = {
-        "key": exchange.key,
-        "lost": exchange.lost,
-        "wire": sent,
-        "reply": _json_text(exchange.reply),
-    }
+def _call_json(exchange: CallHistory, request: ModelCall | None) -> dict[str, Any]:
+    fields = {"key": exchange.key, "lost": exchange.lost, "reply": _json_text(exchange.reply)}
     if request is None:
         return fields | {"request": None, "proof": UNKNOWN}
     hashed = call_hash(request.model, request.sampling, request.messages)

@@ -12,7 +12,6 @@ import pytest
 
 from convbench.engine import Journal
 from convbench.engine.reply_cache import ReplyCache, reply_name
-from convbench.engine.wire_file import WireFile
 from convbench.errors import RunError
 from convbench.schema import Completion, Message, Reasoning, Sampling
 from tests.helpers import stages
@@ -124,11 +123,10 @@ def test_a_file_that_cannot_be_closed_leaves_no_other_open(
 ) -> None:
     closed: list[str] = []
 
-    def refuse(self: WireFile) -> None:
+    def refuse(self: ReplyCache) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(WireFile, "close", refuse)
-    monkeypatch.setattr(ReplyCache, "close", lambda self: closed.append("cache"))
+    monkeypatch.setattr(ReplyCache, "close", refuse)
     monkeypatch.setattr(Journal, "close", lambda self: closed.append("journal"))
     with pytest.raises(OSError, match="the disk is full"):
         stages.build(
@@ -136,7 +134,6 @@ def test_a_file_that_cannot_be_closed_leaves_no_other_open(
             tasks=1,
             model="scripted:policy",
             run=tmp_path / "run",
-            keep_wire=True,
             cache=tmp_path / "cache" / "replies.db",
         )
-    assert closed == ["cache", "journal"]
+    assert closed == ["journal"]

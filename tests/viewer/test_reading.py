@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from convbench.engine.wire_file import LONGEST, WireFile, read_records
-from convbench.models.wire_tap import WireTap
 from convbench.views import messages_before
 from tests.helpers.viewer_runs import make, question, world
 from tests.helpers.viewing import Looked, viewing
@@ -93,35 +91,3 @@ def test_digits_score_and_columns_are_picked(look: Looked, tmp_path: Path) -> No
         page.reload()
         page.locator("th", has_text="Tokens in").wait_for()
         assert "strict" not in heads.inner_text()
-
-
-def test_wire_is_kept_without_keys_and_within_bounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a server echoes of a key, images and long bodies; what does not fit is counted."""
-    key = "sk-live-0123456789abcdefghij"
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    file = WireFile(tmp_path / "wire.jsonl")
-    image = "data:image/png;base64," + "A" * 5000
-    bodies = [json.dumps({"image": image, "echo": key}).encode(), b"x" * (LONGEST + 10)]
-    for number, body in enumerate(bodies):
-        with (
-            file.record_call(f"q0#0@{number}"),
-            WireTap("POST", "http://u:pw@h/v1?key=s", body) as talk,
-        ):
-            talk.status, talk.reply = 401, f'{{"error": "wrong key {key}"}}'.encode()
-    with WireTap("POST", "http://h/v1", b"nobody listens"):
-        pass
-    monkeypatch.setattr("convbench.engine.wire_file.LARGEST", 10)
-    with file.record_call("q0#0@9"), WireTap("POST", "http://h/v1", b"{}"):
-        pass
-    file.close()
-    assert file.left_out == 1
-    text = (tmp_path / "wire.jsonl").read_text()
-    assert key not in text
-    assert "pw@" not in text
-    assert "nobody" not in text
-    found = read_records(tmp_path / "wire.jsonl", "q0#0")
-    assert found["q0#0@0"][0]["request"] == {"image": "[image: 5,022 characters]", "echo": "[key]"}
-    assert found["q0#0@1"][0]["request"].endswith("[10 characters more were not kept]")
-    assert read_records(tmp_path / "wire.jsonl", "q0") == {}

@@ -69,25 +69,11 @@ function shown(all) {
             ),
           ),
         ),
-      call.wire.map((one, i) =>
-        h(
-          "details",
-          { open: i === call.wire.length - 1 },
-          h("summary", null, `${one.method} ${one.url}: ${one.status ?? "no answer"}`, h("span", { class: "n" }, ` ${one.seconds.toFixed(2)} s`)),
-          h("h4", null, "Sent"),
-          json(one.request),
-          h("h4", null, "Came back"),
-          json(one.reply),
-        ),
-      ),
-      !call.wire.length && [
-        h("h4", null, "Asked"),
-        h("p", { class: "hint" }, call.proof),
-        call.request && json(call.request),
-        h("h4", null, "Replied"),
-        call.reply ? json(call.reply) : h("p", { class: "none" }, "no reply"),
-        h("p", { class: "hint" }, "The bytes on the wire are kept only where a run is made with ", h("code", null, "--keep-wire"), "."),
-      ],
+      h("h4", null, "Asked"),
+      h("p", { class: "hint" }, call.proof),
+      call.request && json(call.request),
+      h("h4", null, "Replied"),
+      call.reply ? json(call.reply) : h("p", { class: "none" }, "no reply"),
     ),
   );
 }
