@@ -59,7 +59,7 @@ def outputs() -> dict[Path, str]:
     """Return every generated file with its text."""
     found: dict[Path, str] = {}
     for name, model in spec_models().items():
-        text = json.dumps(spec_schema(model), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(spec_schema(model), ensure_ascii=False, separators=(",", ":")) + "\n"
         found[ROOT / "specs" / "schemas" / f"{name}.json"] = text
     found[ROOT / "docs" / "reference" / "specs.md"] = spec_page()
     found[ROOT / "docs" / "reference" / "cli.md"] = cli_page()
