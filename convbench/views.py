@@ -159,8 +159,7 @@ def tool_messages(
     """Return the messages of a turn's tool rounds: for each, the reply that calls, then one message
     of role `tool` for each result.
 
-    If the calls were made in plain words, the reply is as written and one `user` message holds all
-    results. `replay` says which of the reasoning before the calls is sent back, `latest` whether
+    `replay` says which of the reasoning before the calls is sent back, `latest` whether
     the turn is the speaker's latest.
     """
     out: list[Message] = []
@@ -170,15 +169,9 @@ def tool_messages(
             "content": tool_round.content,
             "tool_calls": tool_round.calls,
         }
-        if tool_round.spoken:
-            call_message = {"role": "assistant", "content": tool_round.raw or ""}
         if tool_round.reasoning is not None:
             _add_reasoning(call_message, _replayed_reasoning(tool_round.reasoning, replay, latest))
         out.append(call_message)
-        if tool_round.spoken:
-            results_text = "\n".join(result.content for result in tool_round.results)
-            out.append({"role": "user", "content": results_text})
-            continue
         for result in tool_round.results:
             out.append(
                 {

@@ -59,23 +59,10 @@ def human(messages: Messages, example: Mapping[str, Any]) -> str:
     know." if no property is named, or several. Needs the hidden field `reference`: the property and
     the value, as "color red"; raise KeyError without it.
     """
-    return _wish_reply(_last_message(messages), str(read_field(example, "reference")))
-
-
-def wish(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """Return the human's reply about the argument `property`, as `human` does, by the hidden field
-    `reference`.
-
-    Raise KeyError if either is missing.
-    """
-    return _wish_reply(str(arguments["property"]), str(fields["reference"]))
-
-
-def _wish_reply(question: str, reference: str) -> str:
-    props = _mentioned_keys(question, {prop: prop for prop in PROPERTIES})
+    props = _mentioned_keys(_last_message(messages), {prop: prop for prop in PROPERTIES})
     if len(props) != 1:
         return texts.HUMAN_LOST
-    prop, value = reference.split()
+    prop, value = str(read_field(example, "reference")).split()
     if props[0] == prop:
         return texts.HUMAN_NEED.format(prop=prop, value=value)
     return texts.HUMAN_ANY.format(prop=props[0])

@@ -4,7 +4,6 @@ calls none. Also what tool servers offer.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -182,10 +181,9 @@ async def take_turn(
             key=f"{key}.{number}" if number else key,
         )
         left_out.update(reply.left_out)
-        spoken = () if reply.tool_calls else call_in_words(context.speaker, reply, key, number)
-        if not (reply.tool_calls or spoken) or number == limits.rounds:
+        if not reply.tool_calls or number == limits.rounds:
             break
-        rounds.append(await _run_calls(context, reply, f"{key}.{number}!", spoken))
+        rounds.append(await _run_calls(context, reply, f"{key}.{number}!"))
     if reply.tool_calls and not text_of(reply.content).strip():
         line = f"{context.model.ref}: called tools in all {limits.rounds} rounds and gave no answer"
         raise FatalModelError(line, stops_run=False)
@@ -194,7 +192,7 @@ async def take_turn(
 
 def sampling_with_tools(speaker: Speaker, sampling: Sampling, rounds: int) -> Sampling:
     """Return the sampling settings of a reply after so many tool rounds, with the tools that it may
-    call; unchanged if the speaker has none but those called in plain words.
+    call; unchanged if the speaker has none.
 
     In the last round tools are still sent, because earlier messages call them, but with
     `tool_choice` none.
@@ -205,39 +203,19 @@ def sampling_with_tools(speaker: Speaker, sampling: Sampling, rounds: int) -> Sa
     return sampling.model_copy(update={"tools": tuple(speaker.tool_schemas), **last})
 
 
-def call_in_words(
-    speaker: Speaker, reply: Completion, key: str, number: int
-) -> tuple[ToolCall, ...]:
-    """Return a tuple of the one call that a reply makes in plain words, or an empty one.
-
-    The first tool whose `words` match the whole reply counts. The call's id is derived from `key`
-    and `number`, its arguments are JSON text.
-    """
-    text = text_of(reply.content)
-    for tool in speaker.tools:
-        if (parsed := tool.parse_call(text)) is not None:
-            arguments = json.dumps(parsed, ensure_ascii=False)
-            mark = hashlib.sha256(f"{key}.{number}".encode()).hexdigest()[:9]
-            return (ToolCall(id=mark, name=tool.name, arguments=arguments),)
-    return ()
-
-
-async def _run_calls(
-    context: TurnContext, reply: Completion, key: str, spoken: tuple[ToolCall, ...] = ()
-) -> ToolRound:
-    """Run the tools that a reply called; `spoken` are its calls in plain words."""
+async def _run_calls(context: TurnContext, reply: Completion, key: str) -> ToolRound:
+    """Run the tools that a reply called."""
     assert context.tools is not None
-    calls = spoken or unique_calls(reply)
+    calls = unique_calls(reply)
     message: Message = {"role": "assistant", "content": "", "tool_calls": calls}
     answer = await context.caller.complete(context.tools, [message], Sampling(), key=key)
     results = [ToolResult.model_validate(result) for result in json.loads(text_of(answer.content))]
     return ToolRound(
-        content="" if spoken else text_of(reply.content),
+        content=text_of(reply.content),
         reasoning=reply.reasoning,
         calls=calls,
         results=tuple(results),
-        raw=text_of(reply.content) if spoken else reply.raw,
-        spoken=bool(spoken),
+        raw=reply.raw,
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
         cost_usd=reply.cost_usd,

@@ -58,9 +58,8 @@ class Speaker(FrozenModel):
 
     @property
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the schemas of the tools that its model is sent, as the chat API and chat
-        templates take them; tools called in plain words are described by the prompt instead."""
-        return [tool.wire for tool in self.tools if tool.words is None]
+        """Return the schemas of its tools as the chat API and chat templates take them."""
+        return [tool.wire for tool in self.tools]
 
     @model_validator(mode="after")
     def _check_tools(self) -> Self:

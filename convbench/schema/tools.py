@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -25,12 +24,6 @@ MOST_RESULT = 1 << 20
 """Most characters of a call's result."""
 SCHEMA_BYTES = 16 << 10
 """Most bytes of a tool's JSON schema."""
-
-PARAMETER = re.compile(r"\{(\w+)\}")
-"""Where a parameter is inserted in `words`."""
-MOST_PARAMETERS = 2
-LONGEST_ARGUMENT = 200
-"""Most characters of an argument that is said in words."""
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$", max_length=200)]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w-]*$", max_length=64)]
@@ -80,10 +73,6 @@ class Tool(FrozenModel):
     """Run the argument `code` in the sandbox and return what it sets `result` to."""
     server: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The speaker's server that offers it, under the same name."""
-    words: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
-    """A reply that calls it in plain words, e.g. `Which {property}?`, for models without a call
-    format of their own; a reply is a call if it is these words and nothing else. The prompt must
-    then describe the tool, and its result comes as a user message."""
     sees: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Hidden fields that the function gets, whether its speaker may use them or not."""
 
@@ -91,38 +80,11 @@ class Tool(FrozenModel):
     def _check_tool(self) -> Self:
         if self.python + (self.function is not None) + (self.server is not None) != 1:
             raise ValueError("give exactly one of function, python: true and server")
-        named = PARAMETER.findall(self.words) if self.words else []
-        if self.words and (
-            sorted(named) != sorted(self.parameters["properties"])
-            or not 1 <= len(named) <= MOST_PARAMETERS
-            or not all(part.strip() for part in PARAMETER.split(self.words)[2:-1:2])
-        ):
-            raise ValueError(
-                f"words: expected each parameter once in braces, at most {MOST_PARAMETERS}, with "
-                "words "
-                "between them"
-            )
         if self.sees and self.function is None:
             raise ValueError("sees: only a function gets hidden fields")
         if self.python and "code" not in self.parameters["properties"]:
             raise ValueError("python: true takes its program from a parameter `code`")
         return self
-
-    def parse_call(self, text: str) -> dict[str, str] | None:
-        """Return the arguments by name, as text, of a reply that is a call of the tool in words;
-        None if it is not, or the tool is not called in words.
-
-        White space around the reply is ignored. An argument has 1 to 200 characters in one line.
-        """
-        if self.words is None:
-            return None
-        pieces = PARAMETER.split(self.words)
-        pattern = "".join(
-            f"(?P<{piece}>.{{1,{LONGEST_ARGUMENT}}}?)" if number % 2 else re.escape(piece)
-            for number, piece in enumerate(pieces)
-        )
-        match = re.fullmatch(pattern, text.strip())
-        return None if match is None else match.groupdict()
 
     @property
     def wire(self) -> dict[str, Any]:
@@ -189,9 +151,6 @@ class ToolRound(FrozenModel):
     """The results, in the calls' order."""
     raw: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The reply word for word, if the calls were in its text."""
-    spoken: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether its text made the calls in plain words: reply and results are then ordinary
-    messages."""
     prompt_tokens: Count | None = None
     """Tokens of the prompt."""
     completion_tokens: Count | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convbench.schema import ModelConfig, Sampling, Tool
+from convbench.schema import ModelConfig, Sampling
 from convbench.schema.recipe import LaunchSpec
 
 
@@ -25,11 +25,3 @@ def test_a_launch_counts_its_processes_in_whole_numbers(wrong: object) -> None:
     told = {"name": "ddp", "title": "t", "accelerate": {"num_processes": wrong}}
     with pytest.raises(ValueError, match=r"accelerate\.num_processes: found .* a whole number"):
         LaunchSpec.model_validate(told)
-
-
-def test_a_call_in_plain_words_has_a_parameter() -> None:
-    """Else any text that is those words would be a call."""
-    told = {"name": "stop", "about": "", "function": "a:b", "words": "Stop."}
-    told["parameters"] = {"type": "object", "properties": {}}
-    with pytest.raises(ValueError, match="expected each parameter once in braces"):
-        Tool.model_validate(told)

@@ -21,7 +21,7 @@ from tests.experiments.ran import ran
 from tests.helpers import stages
 
 BOTH: dict[str, Any] = {
-    "title": "two tasks", "tasks": ["pocket", "pocket-tools"], "modes": ["standard"],
+    "title": "two tasks", "tasks": ["pocket", "pocket-collaboration"], "modes": ["standard"],
     "model": "local:pocket", "judges": ["rules"], "learners": ["base"], "pooled": ["refit"],
     "count": 6, "samples": 2, "temperatures": [0.7], "max_tokens": 24,
     "recipe_sets": {
@@ -31,7 +31,7 @@ BOTH: dict[str, Any] = {
     },
 }  # fmt: skip
 TRAIN = "pocket-standard-seed0/train/pooled-refit"
-EVALS = [f"{cell}-standard-seed0/eval/pooled-refit" for cell in ("pocket", "pocket-tools")]
+EVALS = [f"{cell}-standard-seed0/eval/pooled-refit" for cell in ("pocket", "pocket-collaboration")]
 
 
 def both(folder: Path, *sets: str, **more: Any) -> ExperimentResult:
@@ -96,10 +96,10 @@ def test_it_comes_after_all_of_its_logs_and_alone_is_refused(tmp_path: Path) -> 
     options = ExperimentOptions("x")
     after = {task.name.split(" ")[1]: task.after for task in tasks_of(planned.steps, options)[0]}
     assert [one.split(" ")[1] for one in after[TRAIN]] == [
-        "pocket-standard-seed0/eval/refit", "pocket-tools-standard-seed0/eval/refit"
+        "pocket-standard-seed0/eval/refit", "pocket-collaboration-standard-seed0/eval/refit"
     ]  # fmt: skip
     assert [one.split(" ")[1] for one in after[EVALS[1]]] == [TRAIN]
-    assert names.index(TRAIN) > names.index("pocket-tools-standard-seed0/judge")
+    assert names.index(TRAIN) > names.index("pocket-collaboration-standard-seed0/judge")
     assert TRAIN.replace("seed0", "seed1") in names
     marks = {
         step_fingerprint(one.step, one.spec) for one in planned.steps if one.step.kind == "train"

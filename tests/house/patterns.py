@@ -171,7 +171,6 @@ def samples() -> None:
     from convbench.models import refusals
     from convbench.rollout import checks
     from convbench.schema import JudgeSpec
-    from convbench.schema.tools import Tool
     from convbench.store import keys
     from convbench.util import redact
 
@@ -185,9 +184,6 @@ def samples() -> None:
     refusals.named_parameters("no top_p", ["top_p"])
     checks._named_options("nothing.", example)
     read_option("nothing", example.options)
-    parameters = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-    tool = {"name": "look", "about": "looks", "words": "look at {a}.", "parameters": parameters}
-    Tool.model_validate({**tool, "function": "m:f"}).parse_call("nothing")
 
 
 def literals(tree: Any) -> Iterator[str]:

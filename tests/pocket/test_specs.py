@@ -46,9 +46,6 @@ EXPECTED: dict[str, dict[str, dict[str, Any]]] = {
         "clarifying-adaptive": ADAPTIVE,
     },
     "pocket-collaboration": {"collaboration": {"problem": POSED + texts.COLLABORATE}},
-    "pocket-tools": {
-        name: {"problem": POSED + texts.COLLABORATE} for name in ("collaboration", "pocket-tools")
-    },
     "pocket-notes": {
         "self-edit" if kind == "implications" else f"self-edit-{kind}": {
             "passage": texts.SELF_EDIT_PASSAGE + texts.SELF_EDIT[kind]

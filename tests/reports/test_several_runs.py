@@ -33,13 +33,13 @@ SETS = (
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    """Two judged runs of the embedded policy: questions, and wishes that a tool knows."""
+    """Two judged runs of the embedded policy: questions, and wishes that a human knows."""
     root = tmp_path_factory.mktemp("runs")
-    for task in ("pocket", "pocket-tools"):
+    for task in ("pocket", "pocket-collaboration"):
         shape = {"max_tokens": 96, "samples": 2, "temperatures": (1.0,)}
         stages.build(task, tasks=8, model="local:pocket", run=root / task, **shape)
         stages.judge(root / task, "rules")
-    return [Run.open(root / task) for task in ("pocket", "pocket-tools")]
+    return [Run.open(root / task) for task in ("pocket", "pocket-collaboration")]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def rows_of(run: Run, folder: Path, *others: Run) -> list[TrainingRow]:
 
 @pytest.mark.exhaustive
 def test_each_runs_rows_are_those_it_has_alone(runs: list[Run], tmp_path: Path) -> None:
-    """Under its own protocol and tools, whichever run is named first."""
+    """Under its own protocol, whichever run is named first."""
     alone = [rows_of(run, tmp_path / run.path.name) for run in runs]
     together = rows_of(runs[1], tmp_path / "both", runs[0])
     assert together == [*alone[1], *alone[0]]
@@ -75,7 +75,7 @@ def test_where_it_comes_from_stands_in_the_checkpoint_and_its_card(
     assert trained.parent.parent == runs[0].path
     told = json.loads((trained / "training.json").read_text())
     assert [part["run"] for part in told["runs"]] == [run.manifest.id for run in runs]
-    assert [part["task"] for part in told["runs"]] == ["pocket", "pocket-tools"]
+    assert [part["task"] for part in told["runs"]] == ["pocket", "pocket-collaboration"]
     assert [part["share"] for part in told["runs"]] == [1, 2]
     second = told["runs"][1]["conversations"]
     assert told["counts"]["rows of further runs"] == 2 * second > 0
@@ -84,7 +84,7 @@ def test_where_it_comes_from_stands_in_the_checkpoint_and_its_card(
     )
     card = (done.folder / "README.md").read_text()
     assert f"log `{runs[1].manifest.id}`" in card
-    assert "task pocket-tools, protocol pocket-tools, policy local:pocket" in card
+    assert "task pocket-collaboration, protocol collaboration, policy local:pocket" in card
     assert str(runs[1].path) not in (done.folder / "recipe.yaml").read_text()
 
 
@@ -97,7 +97,7 @@ def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> N
     document = stages.report(*paths).document
     (matrix,) = [t for part in document.parts for t in part.tables if t.label == "matrix"]
     assert [column.head for column in matrix.columns] == [
-        "Method", "pocket", "pocket-tools", "Mean of tasks",
+        "Method", "pocket", "pocket-collaboration", "Mean of tasks",
     ]  # fmt: skip
     by_name = {row[0].text: [float(cell.text) for cell in row[1:]] for row in matrix.rows}
     assert set(by_name) == {"Base", "ReFit"}

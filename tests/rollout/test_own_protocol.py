@@ -204,11 +204,9 @@ def test_a_spec_reads_back_from_the_run_as_it_was(here: Path) -> None:
     assert build(here).code == 0, "the same command resumes"
 
 
-def test_tools_called_in_plain_words_are_never_offered_nor_forbidden() -> None:
+def test_a_speaker_without_tools_is_neither_offered_nor_forbidden_any() -> None:
     """A provider refuses `tool_choice` without tools."""
-    tool = {"name": "wish", "about": "", "function": "a:b", "words": "Which {thing}?"}
-    tool["parameters"] = {"type": "object", "properties": {"thing": {"type": "string"}}}
-    speaker = Speaker.model_validate({"tools": [tool]})
+    speaker = Speaker()
     for rounds in (0, speaker.tool_limits.rounds):
         assert sampling_with_tools(speaker, Sampling(temperature=0.5), rounds) == Sampling(
             temperature=0.5
