@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -53,33 +52,26 @@ class Duels(Answer):
     """Duels that the second won."""
     flips: float | None
     """Share of duels whose winner the order chose."""
-    decided: bool | None
-    """Whether the winner is certain; null without --until-decided."""
-    spared: int
-    """Orders that were not judged, because it was decided."""
 
 
 def duel_answer(compared: ComparisonSummary) -> Duels:
     """Return the answer for a comparison of two policies by one judge.
 
-    Without a duel judged in both orders, rates are None and counts 0. With `--until-decided` the
-    interval is that of the sequential test.
+    Without a duel judged in both orders, rates are None and counts 0.
     """
-    wins, sure = compared.wins, compared.decision
+    wins = compared.wins
     ends = (wins.rate.interval if wins else None) or (None, None)
     return Duels(
         judge=compared.summary.name,
         first=compared.names[0],
         second=compared.names[1],
         win_rate=wins.rate.mean if wins else None,
-        low=sure.low if sure else ends[0],
-        high=sure.high if sure else ends[1],
+        low=ends[0],
+        high=ends[1],
         wins=wins.wins if wins else 0,
         ties=wins.ties if wins else 0,
         losses=wins.losses if wins else 0,
         flips=wins.flips.mean if wins else None,
-        decided=None if sure is None else sure.winning_side != 0,
-        spared=compared.skipped_orders,
     )
 
 
@@ -92,7 +84,7 @@ def note_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) 
     for compared in result.comparisons:
         _note_couples(compared, context)
     typed = shlex.join(["--pairwise", *(options.pairwise or ())])
-    typed += " --until-decided" * options.until_decided + " --batch" * options.calls.batch
+    typed += " --batch" * options.calls.batch
     run = f" --run {shell_path(options.run)}" if options.run else ""
     for compared in result.comparisons:
         judged = compared.summary
@@ -135,18 +127,11 @@ def _report_words(compared: Sequence[ComparisonSummary], options: JudgeOptions) 
 
 
 def print_duels(compared: list[ComparisonSummary]) -> None:
-    """Print win rates and decisions."""
+    """Print win rates."""
     for home in dict.fromkeys(shell_path(pair.home.path) for pair in compared):
         print_fact("kept in", f"{home} (comparisons.jsonl)")
     out.print()
     print_table(_rate_table(compared))
-    for pair in compared:
-        first, second = pair.names
-        if (sure := pair.decision) is not None:
-            won = {1: f"{first} wins", -1: f"{second} wins", 0: "undecided"}[sure.winning_side]
-            spared = f", {pair.skipped_orders:,} orders skipped" if pair.skipped_orders else ""
-            names = escape(f"{first} over {second}, {pair.summary.name}")
-            out.print(f"{names}: {escape(won)} after {sure.groups} of {pair.groups} groups{spared}")
 
 
 def _rate_table(compared: list[ComparisonSummary]) -> Table:
@@ -154,17 +139,16 @@ def _rate_table(compared: list[ComparisonSummary]) -> Table:
     for head in HEADS:
         rows.add_column(head, justify="left" if head == "policies" else "right")
     for pair in compared:
-        wins, sure = pair.wins, pair.decision
+        wins = pair.wins
         name = Text(make_printable(f"{pair.names[0]} over {pair.names[1]}"))
         if wins is None:
             rows.add_row(name, *["-"] * (len(HEADS) - 1))
             continue
-        ends = (sure.low, sure.high) if sure else wins.rate.interval
-        mean = sure.mean if sure else wins.rate.mean
+        ends = wins.rate.interval
         interval = "-" if ends is None else f"[{max(ends[0], 0):.3f}, {min(ends[1], 1):.3f}]"
         rows.add_row(
             name,
-            f"{mean:.3f}",
+            f"{wins.rate.mean:.3f}",
             interval,
             str(wins.wins),
             str(wins.ties),
@@ -174,7 +158,7 @@ def _rate_table(compared: list[ComparisonSummary]) -> Table:
         )
     rows.caption = (
         "A tie is half a win; both orders count. Flips: duels that the order decided. 95%: "
-        "clustered by group; until decided: at all times at once, over groups."
+        "clustered by group."
     )
     return rows
 

@@ -14,7 +14,7 @@ from convbench.commands.build import judge_line
 from convbench.errors import UsageError
 from convbench.options.declare import WHERE, Opt
 from convbench.options.shared import MOST_EACH, SEEDS, SpecOptions
-from convbench.util.words import DrawBy, SplitChoice
+from convbench.util.words import SplitChoice
 
 if TYPE_CHECKING:
     from convbench.judges.gold.sampling import DrawResult
@@ -34,7 +34,7 @@ class GoldOptions:
 
     EXAMPLES: ClassVar = (
         "convbench gold runs/latest --draw 100",
-        "convbench gold --draw 60 --by optimal --raters 2",
+        "convbench gold --draw 60 --raters 2",
         "convbench gold export queue.jsonl     then fill it in:",
         "convbench gold import queue.jsonl",
     )
@@ -55,13 +55,6 @@ class GoldOptions:
             most=MOST_EACH,
         ),
     ] = None
-    by: Annotated[
-        DrawBy,
-        Opt(
-            "uniform; stratified: evenly over the judge's scores; score: more likely for better "
-            "scores; optimal: where people are likely to disagree with the judge."
-        ),
-    ] = "uniform"
     raters: Annotated[int, Opt("People to label each conversation.", least=1, most=20)] = 1
     judge: Annotated[str | None, Opt("Judge to correct, where there are several.")] = None
     policy: Annotated[
@@ -89,8 +82,6 @@ class GoldAnswer(Answer):
     """The run whose folder holds the labels."""
     drawn: dict[str, int] | None = None
     """Number of conversations in this draw, by policy."""
-    by: str | None = None
-    """How they were drawn, as in `--by`."""
     file: str | None = None
     """The file that was written or read."""
     labels: int | None = None
@@ -143,7 +134,6 @@ def label_sample(options: GoldOptions) -> GoldResult:
     elif options.draw is not None:
         order = DrawRequest(
             options.draw,
-            options.by,
             options.judge,
             options.split,
             options.policy,
@@ -194,7 +184,6 @@ def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
     return GoldAnswer(
         run=path_text(result.run.path),
         drawn=drawn and drawn.policies,
-        by=drawn and drawn.draw.by,
         file=None if result.file is None else path_text(result.file),
         labels=result.imported if result.exported is None else result.exported,
         queue=progress["drawn"],
@@ -210,11 +199,9 @@ def show(answer: GoldAnswer) -> None:
     result: GoldResult = answer._source
     if result.drawn is not None:
         draw = result.drawn.draw
-        chances = sorted(pick.chance for pick in draw.drawn)
-        even = f"{chances[0]:.3g}"
-        span = even if chances[0] == chances[-1] else f"{even} to {chances[-1]:.3g}"
         by = ", ".join(f"{n} of {name}" for name, n in result.drawn.policies.items())
-        text = f"{len(draw.drawn)} conversations ({by}), {draw.by}, each with probability {span}"
+        chance = draw.drawn[0].chance
+        text = f"{len(draw.drawn)} conversations ({by}), each with probability {chance:.3g}"
         print_fact("drawn", text)
         if result.drawn.known:
             print_fact("labelled", f"{result.drawn.known} of them before")

@@ -76,15 +76,12 @@ class RecordedJobs(ABC, Generic[J, R]):
         return None
 
 
-async def run_recorded(
-    work: RecordedJobs[J, R], caller: Caller, concurrency: int, of: int | None = None
-) -> Summary:
+async def run_recorded(work: RecordedJobs[J, R], caller: Caller, concurrency: int) -> Summary:
     """Run jobs, at most `concurrency` at once (all with batches), append their records; return how
     they ended.
 
     The calls of these jobs are loaded from the journal first, and forgotten once a job's record is
-    written, so that a crash loses only the calls in flight. `of` is the total number of jobs, for
-    the display, if these are only a part of them.
+    written, so that a crash loses only the calls in flight.
     """
     total = len(work)
     if caller.journal is not None:
@@ -94,7 +91,7 @@ async def run_recorded(
     if caller.batch_queue is not None or concurrency > total:
         # a job that waits for a batch costs next to nothing; a worker without a job costs memory
         concurrency = total
-    caller.status.total = total if of is None else of
+    caller.status.total = total
     with Appender(work.file) as file:
 
         def write_record(job: J, result: R) -> None:

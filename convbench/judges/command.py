@@ -64,16 +64,12 @@ def judge_run(options: JudgeOptions) -> JudgeResult:
     if options.pairwise:
         from convbench.judges.contests import judge_pairwise
 
-        return judge_pairwise(options)
+        return judge_pairwise(options.pairwise, options)
     return _score_run(*_run_and_judges(options), options)
 
 
 def _run_and_judges(options: JudgeOptions) -> tuple[Run, list[Judge]]:
     """Return the run and the judges that the user named, by default the newest and the task's."""
-    if options.until_decided:
-        raise UsageError(
-            "--until-decided: found no --pairwise A B; expected two policies to compare"
-        )
     run = run_to_judge(options)
     _refuse_empty(run)
     judges = [

@@ -1,19 +1,13 @@
-"""Compare two policies by one judge: each couple of conversations is judged in both orders.
-
-With `until_decided` groups are judged in batches, and judging stops as soon as the winner is
-certain (`convbench.stats.duels`).
-"""
+"""Compare two policies by one judge: each couple of conversations is judged in both orders."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from convbench.engine import Summary
 from convbench.engine.recorded_jobs import run_recorded
 from convbench.judges.ask import form_of
-from convbench.judges.duels import Couple, CoupleSet, couple_runs, duels_of, home_of, judging_order
+from convbench.judges.duels import Couple, CoupleSet, couple_runs, duels_of, home_of
 from convbench.judges.kinds import kind_of
 from convbench.judges.model import unreadable_reason
 from convbench.judges.pair import (
@@ -25,17 +19,10 @@ from convbench.judges.pair import (
 )
 from convbench.judges.resolve import Judge
 from convbench.judges.units import JudgeSummary, Request, Unit
-from convbench.judges.work import JudgeTools, JudgeWork
+from convbench.judges.work import JudgeWork
 from convbench.options.shared import CallOptions
 from convbench.schema.judge import Comparison
-from convbench.stats.duels import (
-    Decision,
-    Duel,
-    WinSummary,
-    anytime_decision,
-    group_means,
-    summarise_wins,
-)
+from convbench.stats.duels import Duel, WinSummary, summarise_wins
 from convbench.store import Run
 from convbench.store.notes import comparison_key, comparisons_file, newest_comparisons
 
@@ -50,12 +37,6 @@ class ComparisonSummary:
     couples: CoupleSet
     summary: JudgeSummary
     wins: WinSummary | None = None
-    decision: Decision | None = None
-    """The anytime-valid interval; None unless judged `until_decided`."""
-    groups: int = 0
-    """Number of groups in both runs."""
-    skipped_orders: int = 0
-    """Orders that were not judged because the winner was certain."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +47,6 @@ class Contest:
     first: Run
     second: Run
     judge: Judge
-    until_decided: bool = False
 
     @property
     def home(self) -> Run:
@@ -76,17 +56,11 @@ class Contest:
 
 @dataclass
 class ContestProgress:
-    """Finished comparisons and pending orders of a contest, by group in the judge's order."""
+    """Finished comparisons and pending orders of a contest."""
 
     couples: CoupleSet
-    order: list[str]
     known: dict[tuple[str, str, str], Comparison]
-    pending: dict[str, list[PairOrder]] = field(default_factory=dict)
-
-    @property
-    def pending_count(self) -> int:
-        """Number of orders that are still to be judged."""
-        return sum(map(len, self.pending.values()))
+    pending: list[PairOrder] = field(default_factory=list)
 
     def judged_duels(self) -> list[Duel]:
         """Return the duels whose both orders have a comparison without a failure, in the order of
@@ -94,15 +68,6 @@ class ContestProgress:
         mine = {c.first.conversation_id: _sample_key(c) for c in self.couples.members}
         theirs = {c.second.conversation_id: _sample_key(c) for c in self.couples.members}
         return duels_of(self.known.values(), mine, theirs)
-
-    def judged_groups(self) -> list[str]:
-        """Return the names of the groups without a pending order, in the judge's order; an order
-        with a failed comparison is pending."""
-        return [name for name in self.order if not self.pending.get(name)]
-
-    def current_decision(self) -> Decision | None:
-        """Return the decision from the fully judged groups; None without any."""
-        return anytime_decision(group_means(self.judged_duels(), self.judged_groups()))
 
 
 def contest_progress(contest: Contest) -> ContestProgress:
@@ -118,15 +83,13 @@ def contest_progress(contest: Contest) -> ContestProgress:
         for comparison in newest_comparisons(contest.home)
         if comparison.fingerprint == mark
     }
-    out = ContestProgress(
-        all_couples, judging_order((c.example.group_id for c in all_couples.members), mark), known
-    )
+    out = ContestProgress(all_couples, known)
     for couple in all_couples.members:
-        for shown in _both_orders(couple, contest.until_decided):
+        for shown in _both_orders(couple):
             before = known.get((shown.first.conversation_id, shown.second.conversation_id, mark))
             if before is None or before.failure is not None:
                 shown = replace(shown, attempts=before.attempts if before else 0)
-                out.pending.setdefault(couple.example.group_id, []).append(shown)
+                out.pending.append(shown)
     return out
 
 
@@ -134,73 +97,39 @@ async def compare_policies(contest: Contest, calls: CallOptions) -> ComparisonSu
     """Judge the pending orders of a contest, append each comparison to the home run, and return the
     result.
 
-    Nothing is asked if none is pending, or if the winner is certain already (`until_decided`).
-    Finished comparisons are not repeated. The caller must hold the lock of the home run. Raise
-    RunError if the runs have no couple.
+    Nothing is asked if none is pending. Finished comparisons are not repeated. The caller must hold
+    the lock of the home run. Raise RunError if the runs have no couple.
     """
     left, judge = contest_progress(contest), contest.judge
     summary = JudgeSummary(
-        judge.name, already_scored=2 * len(left.couples.members) - left.pending_count
+        judge.name, already_scored=2 * len(left.couples.members) - len(left.pending)
     )
-    out = ComparisonSummary(
-        contest.names, contest.home, left.couples, summary, groups=len(left.order)
-    )
-    if left.pending_count and not _is_decided(contest, left):
+    out = ComparisonSummary(contest.names, contest.home, left.couples, summary)
+    if left.pending:
         contest.home.store_judge(judge.fingerprint, judge.spec)
         async with kind_of(judge.spec).open_kind(JudgeWork(contest.home, judge, calls)) as (
             caller,
             tools,
         ):
-            total = left.pending_count
-            for groups in _group_batches(contest, left, tools):
-                unit = PairUnit(contest, left, groups, summary)
-                unit.tools = tools
-                jobs = await run_recorded(unit, caller, tools.concurrency, total)
-                summary.jobs = _add_summaries(summary.jobs, jobs)
-                if jobs.interrupted or jobs.stopped or _is_decided(contest, left):
-                    break
-    if contest.until_decided:
-        out.decision = left.current_decision()
-        out.skipped_orders = left.pending_count if out.decision and out.decision.winning_side else 0
+            unit = PairUnit(contest, left, summary)
+            unit.tools = tools
+            summary.jobs = await run_recorded(unit, caller, tools.concurrency)
     out.wins = summarise_wins(left.judged_duels())
     return out
 
 
-def _is_decided(contest: Contest, left: ContestProgress) -> bool:
-    """Return whether the contest is judged `until_decided` and its winner is certain."""
-    if not contest.until_decided:
-        return False
-    decision = left.current_decision()
-    return decision is not None and decision.winning_side != 0
-
-
-def _group_batches(
-    contest: Contest, left: ContestProgress, tools: JudgeTools
-) -> Iterator[list[str]]:
-    """Yield batches of groups to judge together: all at once, or with `until_decided` as many as
-    keep all concurrent calls busy."""
-    names = [name for name in left.order if left.pending.get(name)]
-    each = left.pending_count / max(1, len(names))
-    size = len(names)
-    if contest.until_decided:
-        size = min(max(1, math.ceil(tools.concurrency / each)), max(1, math.ceil(size / 20)))
-    yield from (names[at : at + size] for at in range(0, len(names), size))
-
-
 class PairUnit(Unit[PairOrder, Comparison]):
-    """Pending orders of some groups; each order is a job with its own record and journal key."""
+    """The pending orders of a contest; each is a job with its own record and journal key."""
 
-    def __init__(
-        self, contest: Contest, left: ContestProgress, groups: Sequence[str], summary: JudgeSummary
-    ) -> None:
+    def __init__(self, contest: Contest, left: ContestProgress, summary: JudgeSummary) -> None:
         self.file = comparisons_file(contest.home)
         self.judge, self.summary = contest.judge, summary
         self._protocol, self._left = contest.first.manifest.protocol, left
-        self._jobs = [shown for name in groups for shown in left.pending[name]]
+        self._jobs = left.pending
         self._keys = {pair_key(self.judge, shown) for shown in self._jobs}
 
     def jobs(self) -> Sequence[PairOrder]:
-        """Return the pending orders of these groups."""
+        """Return the pending orders."""
         return self._jobs
 
     def __len__(self) -> int:
@@ -226,11 +155,8 @@ class PairUnit(Unit[PairOrder, Comparison]):
         return f"{pair_key(self.judge, job)}#"
 
     def count(self, job: PairOrder, result: Comparison) -> None:
-        """Add a finished comparison to the known ones; if it has no failure, remove its order from
-        the pending ones, else count the failure."""
+        """Add a finished comparison to the known ones, and count a failure."""
         self._left.known[comparison_key(result)] = result
-        if result.failure is None:
-            self._left.pending[job.example.group_id].remove(job)
         self.summary.count_failure(result.failure)
 
     def unreadable(self, result: Comparison) -> str | None:
@@ -245,16 +171,10 @@ class PairUnit(Unit[PairOrder, Comparison]):
         yield from ((pair_messages(self.judge, order), schema) for order in self._jobs)
 
 
-def _both_orders(couple: Couple, until_decided: bool) -> Iterable[PairOrder]:
-    yield PairOrder(couple.first, couple.second, couple.example, until_decided)
-    yield PairOrder(couple.second, couple.first, couple.example, until_decided)
+def _both_orders(couple: Couple) -> Iterable[PairOrder]:
+    yield PairOrder(couple.first, couple.second, couple.example)
+    yield PairOrder(couple.second, couple.first, couple.example)
 
 
 def _sample_key(couple: Couple) -> str:
     return f"{couple.first.example_id}#{couple.first.sample}"
-
-
-def _add_summaries(first: Summary, second: Summary) -> Summary:
-    return Summary(
-        first.done + second.done, first.failed + second.failed, second.interrupted, second.stopped
-    )

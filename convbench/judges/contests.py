@@ -7,7 +7,7 @@ from dataclasses import replace
 from convbench.engine import run_in_loop
 from convbench.errors import RunError, UsageError
 from convbench.judges.compare import Contest, PairUnit, compare_policies, contest_progress
-from convbench.judges.duels import list_opponents, run_of_side
+from convbench.judges.duels import run_of_side
 from convbench.judges.preview import preview_of
 from convbench.judges.ready import check_ready, check_variables, find_problem
 from convbench.judges.resolve import Judge, as_run_asked, unquoted_warnings
@@ -20,26 +20,17 @@ RUBRIC = "pairwise"
 """The rubric of a model that is named alone."""
 
 
-def judge_pairwise(options: JudgeOptions) -> JudgeResult:
-    """Compare every two of the named policies by each judge, in both orders, and return the result:
-    `comparisons` and `summaries`, one each for a contest.
+def judge_pairwise(names: tuple[str, str], options: JudgeOptions) -> JudgeResult:
+    """Compare two policies, named as in `--pairwise`, by each judge in both orders, and return the
+    result: `comparisons` and `summaries`, one each for a contest.
 
     Comparisons are appended to the runs as they finish; finished ones are not repeated. It stops
     after a contest that was interrupted or stopped. A dry run asks nothing and fills `previews` and
     `problem`. Raise UsageError without a judge, and other ConvbenchError subclasses.
     """
     judges = _pairwise_judges(options)
-    listed = [
-        Contest(
-            (contest, other),
-            run_of_side(contest, options.run),
-            run_of_side(other, options.run),
-            judge,
-            options.until_decided,
-        )
-        for contest, other in list_opponents(options.pairwise or (), options.run)
-        for judge in judges
-    ]
+    first, second = (run_of_side(name, options.run) for name in names)
+    listed = [Contest(names, first, second, judge) for judge in judges]
     listed = [replace(contest, judge=_of_home(contest, options.calls)) for contest in listed]
     by_mark = {contest.judge.fingerprint: contest.judge for contest in listed}
     result = JudgeResult(listed[0].home, warnings=unquoted_warnings(by_mark.values()))
@@ -55,7 +46,7 @@ def judge_pairwise(options: JudgeOptions) -> JudgeResult:
         result.problem = find_problem(to_ask, calls, result.run)
         return result
     for contest in listed:
-        if contest_progress(contest).pending_count:
+        if contest_progress(contest).pending:
             check_ready([contest.judge], calls, contest.home)
     for contest in listed:
         with contest.home.lock():
@@ -97,5 +88,5 @@ def _preview_contest(contest: Contest, calls: CallOptions) -> JudgePreview:
     judge, left = contest.judge, contest_progress(contest)
     if judge.model is not None:
         check_variables(judge.spec, contest.home.examples.values())
-    unit = PairUnit(contest, left, list(left.pending), JudgeSummary(judge.name))
-    return preview_of(judge, left.pending_count, unit.iter_requests(), calls)
+    unit = PairUnit(contest, left, JudgeSummary(judge.name))
+    return preview_of(judge, len(left.pending), unit.iter_requests(), calls)

@@ -1,15 +1,9 @@
-"""Couples of conversations to compare: those of two runs on the same question and sample.
-
-Groups are ordered by a hash of their names and the judge's fingerprint, so that judging that stops
-early has seen a random sample of groups, and a resumed run continues in the same order.
-"""
+"""Couples of conversations to compare: those of two runs on the same question and sample."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 from convbench.errors import RunError, UsageError
@@ -17,9 +11,6 @@ from convbench.schema import Conversation, Example
 from convbench.schema.judge import Comparison
 from convbench.stats.duels import Duel
 from convbench.store import Run, find_run
-
-ALL = "all"
-"""Name that stands for a run and all its evaluations."""
 
 
 @dataclass(frozen=True)
@@ -65,27 +56,6 @@ def run_of_side(name: str, home: Path | None) -> Run:
     )
 
 
-def list_opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
-    """Return the pairs of names to compare, each once, for the two names of `--pairwise`.
-
-    `all` stands for the run (`base`) and each of its evaluations, and is not paired with itself.
-    Raise RunError if there is no pair.
-    """
-    run = find_run(home) if ALL in names else None
-    everyone = ["base", *(child.path.name for child in run.child_runs())] if run else []
-    sides = [everyone if name == ALL else [name] for name in names]
-    met: dict[frozenset[str], tuple[str, str]] = {}
-    for first, second in product(*sides):
-        if first != second or ALL not in names:
-            met.setdefault(frozenset((first, second)), (first, second))
-    if not met:
-        raise RunError(
-            f"--pairwise {' '.join(names)}: found no two policies; expected evaluations "
-            "of the run: convbench eval CHECKPOINT"
-        )
-    return list(met.values())
-
-
 def home_of(first: Run, second: Run) -> Run:
     """Return the run that stores a comparison: the one that is the other's parent, else the parent
     of both if it lies above the first, else the first."""
@@ -128,17 +98,6 @@ def couple_runs(first: Run, second: Run) -> CoupleSet:
         )
     alone = len(mine.keys() ^ theirs.keys())
     return CoupleSet(tuple(members), alone, failed, apart)
-
-
-def judging_order(groups: Iterable[str], fingerprint: str) -> list[str]:
-    """Return the distinct groups, ordered by a hash of `fingerprint` and name: random, but always
-    the same for a judge."""
-    return sorted(
-        set(groups),
-        key=lambda name: hashlib.sha256(
-            f"{fingerprint}\0{name}".encode("utf-8", "replace")
-        ).digest(),
-    )
 
 
 def duels_of(

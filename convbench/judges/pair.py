@@ -33,7 +33,6 @@ class PairOrder:
     first: Conversation
     second: Conversation
     example: Example
-    until_decided: bool = False
     attempts: int = 0
     """Number of replies in earlier attempts; the journal must not answer with them."""
 
@@ -134,6 +133,5 @@ def _comparison_fields(judge: Judge, shown: PairOrder) -> dict[str, Any]:
         "judge": judge.name,
         "fingerprint": judge.fingerprint,
         "group_id": shown.example.group_id,
-        "until_decided": shown.until_decided,
         "ended": datetime.now(UTC).isoformat(timespec="milliseconds"),
     }

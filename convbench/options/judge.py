@@ -21,7 +21,7 @@ class JudgeOptions(ModelCallMixin):
         "convbench judge --judge human:labels.csv",
         "convbench judge --judge gpt-4o --controls",
         "convbench judge --judge rubric-section4@gpt-4o --dry-run",
-        "convbench judge --pairwise swift base --judge gpt-4o --until-decided",
+        "convbench judge --pairwise swift base --judge gpt-4o",
     )
 
     judges: Annotated[
@@ -50,15 +50,11 @@ class JudgeOptions(ModelCallMixin):
         tuple[str, str] | None,
         Opt(
             "Compare two policies' conversations on the same question and sample, in both orders. "
-            "A and B: a run directory, base, the name of an evaluation, or all.",
+            "A and B: a run directory, base, or the name of an evaluation.",
             "--pairwise",
             "A B",
         ),
     ] = None
-    until_decided: Annotated[
-        bool,
-        Opt("With --pairwise: stop asking once it is clear who wins."),
-    ] = False
     controls: Annotated[
         bool,
         Opt(

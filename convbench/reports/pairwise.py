@@ -6,21 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from convbench.judges.duels import duels_of, judging_order
+from convbench.judges.duels import duels_of
 from convbench.reports.policies import Observation, Policy
 from convbench.reports.sections import Section
 from convbench.reports.simulators import simulator_siblings
 from convbench.schema.judge import Comparison
 from convbench.stats.duels import (
     EVEN,
-    TIMES,
-    Decision,
     Duel,
     Ranking,
     Round,
     WinSummary,
-    anytime_decision,
-    group_means,
     rank_policies,
     summarise_wins,
 )
@@ -37,23 +33,16 @@ class Meeting:
     second: Policy
     duels: tuple[Duel, ...]
     wins: WinSummary
-    decision: Decision | None
-    """The anytime-valid decision, if the judge was asked until it was decided."""
 
     @property
     def win_rate(self) -> float:
-        """Return the win rate of the first policy, 0 to 1; a tie is half a win.
-
-        It is the mean over duels, or over groups if the judge was asked until it was decided.
-        """
-        return self.wins.rate.mean if self.decision is None else self.decision.mean
+        """Return the win rate of the first policy, 0 to 1; a tie is half a win."""
+        return self.wins.rate.mean
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Return the 95% interval of the win rate, anytime-valid if the judge was asked until it
-        was decided; None without an error."""
-        decision = self.decision
-        return self.wins.rate.interval if decision is None else (decision.low, decision.high)
+        """Return the 95% interval of the win rate; None without an error."""
+        return self.wins.rate.interval
 
     @property
     def winner(self) -> str | None:
@@ -75,17 +64,12 @@ class Tournament:
     mixed: bool = False
     """Whether comparisons under an older rubric or model of the judge were left out."""
 
-    @property
-    def is_sequential(self) -> bool:
-        """Return True if a meeting was judged sequentially, until decided."""
-        return any(meeting.decision is not None for meeting in self.meetings)
-
     def strength_ranking(self, *, length: bool = False) -> Ranking | None:
         """Return the policies' Bradley-Terry strengths in log odds against the first policy, whose
         strength is 0.
 
         With `length` they are at equal length of answers. None if they are not finite, e.g. if a
-        policy won every duel. They have no intervals if a pair was judged until decided.
+        policy won every duel.
         """
         indices = {policy.name: index for index, policy in enumerate(self.policies)}
         words = {row.conversation_id: row.words for p in self.policies for row in p.observations}
@@ -100,8 +84,7 @@ class Tournament:
             for m in self.meetings
             for duel in m.duels
         ]
-        times = 0 if self.is_sequential else TIMES
-        return rank_policies(len(self.policies), rounds, length=length, times=times)
+        return rank_policies(len(self.policies), rounds, length=length)
 
 
 def section_tournaments(section: Section) -> list[Tournament]:
@@ -206,14 +189,7 @@ def _policy_meeting(
     total = summarise_wins(duels)
     if total is None:
         return None
-    sides = set(mine), set(theirs)
-    between = (c for c in all_comparisons if (c.first in sides[0]) != (c.second in sides[0]))
-    between = (c for c in between if {c.first, c.second} & sides[1])
-    decision = None
-    if any(c.until_decided for c in between):
-        order = judging_order((duel.group for duel in duels), all_comparisons[0].fingerprint)
-        decision = anytime_decision(group_means(duels, order))
-    return Meeting(first, second, tuple(duels), total, decision)
+    return Meeting(first, second, tuple(duels), total)
 
 
 def _samples_by_talk(policy: Policy) -> dict[str, str]:

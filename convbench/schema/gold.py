@@ -7,7 +7,6 @@ from typing import Annotated
 from pydantic import Field
 
 from convbench.schema.base import ConversationId, Count, FrozenModel, Label, Score, Seed
-from convbench.util.words import DrawBy
 
 LONGEST_RATER, LONGEST_NOTE = 80, 10_000
 """Most characters of a rater's name, and of a note or a reason."""
@@ -30,8 +29,6 @@ class GoldDraw(FrozenModel):
     """The judge whose scores are to be corrected."""
     fingerprint: str
     """Fingerprint of that judge; people score by its rubric."""
-    by: DrawBy
-    """How it was drawn."""
     count: Count
     """Units asked for: a question and sample, with every policy that has it."""
     raters: Annotated[int, Field(ge=1, le=20)] = 1

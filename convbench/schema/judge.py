@@ -354,9 +354,6 @@ class Comparison(FrozenModel):
     """Score by metric, as the judge gave it."""
     justifications: dict[str, str] = Field(default_factory=dict)
     """The judge's words by metric."""
-    until_decided: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether it was asked for under a rule that stops once the winner is certain, so that
-    intervals must hold at every time."""
     reply: str | None = None
     """The raw reply, stored if it could not be read."""
     failure: Failure | None = None

@@ -1,4 +1,4 @@
-"""Duels of two policies: win rate, position bias, and anytime-valid intervals by betting.
+"""Duels of two policies: win rate and position bias.
 
 Bradley-Terry strengths of several policies from duels, with an optional length covariate.
 
@@ -15,7 +15,6 @@ one (Romano and Wolf 2005), widened by the ratio of Student's t to the normal fo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -93,78 +92,8 @@ def summarise_wins(duels: Iterable[Duel]) -> WinSummary | None:
     )
 
 
-def group_means(duels: Iterable[Duel], order: Sequence[str]) -> list[float]:
-    """Return the mean value of each group's duels, in the order of `order`; groups without a duel
-    are left out."""
-    values: dict[str, list[float]] = {}
-    for duel in duels:
-        values.setdefault(duel.group, []).append(duel.value)
-    return [sum(values[name]) / len(values[name]) for name in order if name in values]
-
-
-SHARES = tuple(2.0**-k * 0.98 for k in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5))
-"""Shares of their capital that the bets stake, for differences from large to small."""
 EVEN = 0.5
-STEPS = 40
-"""Bisection steps for an end of the interval."""
-LOG_THRESHOLD = math.log(2 / (1 - LEVEL))
-"""Log capital at which a side wins its bet: the natural log of 2 / alpha."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The mean after some groups, with its anytime-valid interval."""
-
-    groups: int
-    mean: float
-    low: float
-    high: float
-    """Ends of an interval that covers the mean at every number of groups simultaneously."""
-
-    @property
-    def winning_side(self) -> int:
-        """1 if the interval is above one half, -1 if below, 0 if it contains one half."""
-        return 1 if self.low > EVEN else -1 if self.high < EVEN else 0
-
-
-def anytime_decision(values: Iterable[float]) -> Decision | None:
-    """Return the mean of groups' values (0 to 1, in the order of observation) with its
-    anytime-valid interval; None without values."""
-    seen = list(values)
-    if not seen:
-        return None
-    mean = math.fsum(seen) / len(seen)
-    low = _interval_end(seen, 0.0, mean, above=True)
-    high = _interval_end(seen, 1.0, mean, above=False)
-    return Decision(len(seen), mean, low, high)
-
-
-def _interval_end(seen: list[float], out: float, inside: float, *, above: bool) -> float:
-    """Return the end of the interval between `out`, the end of the range, and `inside`, the mean,
-    by bisection."""
-    low, high = out, inside
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        if _largest_capital(seen, middle, above=above) >= LOG_THRESHOLD:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _largest_capital(seen: list[float], mean: float, *, above: bool) -> float:
-    """Return the largest log capital over time of one side's bets against a mean."""
-    import numpy as np
-
-    values = np.asarray(seen) if above else 1 - np.asarray(seen)
-    against = mean if above else 1 - mean
-    if against <= 0:
-        return math.inf if values.max() > 0 else 0.0
-    logs = np.log1p(np.outer(SHARES, values / against - 1)).cumsum(axis=1)
-    most = logs.max(axis=0)
-    return max(0.0, float((most + np.log(np.exp(logs - most).mean(axis=0))).max()))
-
-
+"""The win rate without a winner."""
 TIMES = 1000
 """Bootstrap samples."""
 MOST_LOST = 0.02

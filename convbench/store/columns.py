@@ -57,7 +57,6 @@ COMPARISONS = {
     "preferred": "DOUBLE",
     "scores": "MAP(VARCHAR, DOUBLE)",
     "justifications": "MAP(VARCHAR, VARCHAR)",
-    "until_decided": "BOOLEAN",
     "reply": "VARCHAR",
     "failure": FAILURE,
     "attempts": "BIGINT",

@@ -177,7 +177,7 @@ COMPARISONS = f"""
 CREATE VIEW comparisons AS
 SELECT c."first" AS shown_first, c."second" AS shown_second, c.judge, c.preferred, c.group_id,
   {_failure_column("c")}, c.attempts, c.cost_usd, c.prompt_tokens, c.completion_tokens, c.scores,
-  c.justifications, c.details, coalesce(c.until_decided, false) AS until_decided, c.ended, r.run
+  c.justifications, c.details, c.ended, r.run
 FROM raw.comparisons c JOIN raw.runs r USING (run_no)
 """
 

@@ -20,5 +20,3 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Structured = Literal["json_schema", "tool", "text"]
 """How a model is made to follow a JSON schema: `response_format`, a tool that it must call, or not
 at all."""
-DrawBy = Literal["uniform", "stratified", "score", "optimal"]
-"""How conversations are sampled for people to label."""

@@ -13,7 +13,6 @@ MISTAKES = [
     "gold export",
     "gold export queue.jsonl --draw 5",
     "gold runs/a --run runs/b",
-    "judge --until-decided",
     "judge --pairwise a b",
     "init recipe mine --open",
     "query nothing --format parquet --out x.parquet --run a --run b --nope",

@@ -143,7 +143,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "judge --judge rules --run runs/a --quiet",
             "eval scripted:echo --name echo --run runs/a --quiet",
             "judge --judge rules --run runs/a/evals/echo --quiet",
-            "judge --pairwise all all --judge pairwise-rules --run runs/a --quiet",
+            "judge --pairwise echo base --judge pairwise-rules --run runs/a --quiet",
             "query 'select conversation_id, 5 as overall from conversations' --run runs/a"
             " --format csv --out labels.csv",
         ):

@@ -1,15 +1,12 @@
-"""Two policies compared: asked in both orders over HTTP, resumed, stopped when sure, reported."""
+"""Two policies compared: asked in both orders over HTTP, resumed, reported."""
 
 from __future__ import annotations
 
-import io
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from convbench.errors import RunError, UsageError
 from convbench.judges.run import JudgeResult
@@ -82,7 +79,8 @@ def test_both_orders_make_a_win_rate_that_the_report_tells(tmp_path: Path) -> No
         assert compare(run, provider, "base", "swift").summaries[0].already_scored == 24, (
             "kept either way round"
         )
-        compare(run, provider, "all", "all")
+        for other in ("swift", "base"):
+            compare(run, provider, other, "refit")
         assert provider.stats.calls == 3 * 24, "every two meet, and nothing is paid twice"
     sql = "select count(*), avg(preferred), count(distinct shown_first) from comparisons"
     assert run_query(sql, [run]).rows == [(72, pytest.approx(0.5 + 1 / 12 * 0.5 * 2), 36)]
@@ -121,52 +119,6 @@ def test_what_was_asked_is_not_asked_again_and_failures_are(tmp_path: Path) -> N
         assert sum(one.failure is None for one in newest_comparisons(run)) == 12
 
 
-def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
-    run = family(tmp_path / "run", 60)
-
-    def reply(call: Any) -> str:  # swift wins, but for every fifth question
-        tie = re.search(r"Which tree \d*[05]\?", str(call.messages[1][1]))
-        return says(1.5 if tie else 1 if order(call)[0] == "swift" else 2)
-
-    with Provider(Plan(), reply=reply) as provider:
-        calls = {"concurrency": 4}
-        dry = compare(run, provider, "swift", "base", dry_run=True, until_decided=True)
-        assert dry.previews[0].estimate.calls == 240
-        assert provider.stats.calls == 0
-        found = compare(run, provider, "swift", "base", until_decided=True, **calls).comparisons[0]
-        assert found.decision is not None
-        assert found.decision.winning_side == 1
-        assert provider.stats.calls < 0.4 * 240
-        assert found.skipped_orders == 240 - provider.stats.calls
-        before = provider.stats.calls
-        compare(run, provider, "swift", "base", until_decided=True, **calls)
-        assert provider.stats.calls == before, "what is decided stays so"
-    table, strengths = stages.report(run.path, pairwise=True).document.parts[-1].tables
-    low, high = json.loads(table.rows[0][2].text)
-    assert 0.5 < low < high <= 1
-    assert any("at all times" in note for note in table.notes)
-    assert float(strengths.rows[1][1].text) > 1
-    assert strengths.rows[1][2].text == "-", "an interval of duels counted beforehand"
-    assert any("pairs were judged until decided" in note for note in strengths.notes)
-
-
-def test_what_is_drawn_counts_all_that_may_be_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Asked part by part: a part's own number is not what there is to do."""
-    run, drawn = family(tmp_path / "run", 20), io.StringIO()
-    terminal = Console(file=drawn, force_terminal=True, force_interactive=True, width=80)
-    monkeypatch.setattr("convbench.engine.progress.Terminal", lambda file: terminal)
-    with Provider(Plan(), reply=lambda call: says(1.5)) as provider:
-        compare(run, provider, "swift", "base", until_decided=True,
-                concurrency=4, quiet=False)  # fmt: skip
-        assert provider.stats.calls == 80
-    counts = [tuple(map(int, pair)) for pair in re.findall(r"(\d+)/(\d+) ·", drawn.getvalue())]
-    assert {whole for _, whole in counts} == {80}
-    assert [ended for ended, _ in counts] == sorted(ended for ended, _ in counts)
-    assert counts[-1] == (80, 80)
-
-
 def test_a_budget_holds_and_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
     run = family(tmp_path / "run", 4)
     with Provider(Plan(), reply=prefers) as provider:
@@ -181,8 +133,6 @@ def test_a_budget_holds_and_what_cannot_be_compared_is_one_line(tmp_path: Path) 
         stages.judge(run.path, "rules", pairwise=("swift", "base"))
     with pytest.raises(RunError, match="compares two policies; expected --pairwise"):
         stages.judge(run.path, "pairwise-rules")
-    with pytest.raises(UsageError, match="found no --pairwise"):
-        stages.judge(run.path, "rules", until_decided=True)
     offline = stages.judge_result(run.path, "pairwise-rules", pairwise=("swift", "base"))
     assert offline.comparisons[0].wins is not None
 

@@ -37,7 +37,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("rubric", {}),
     ("relative", {}),
     ("pairwise", {"pairwise": True}),
-    ("pairwise", {"pairwise": True, "until_decided": True}),
 ])  # fmt: skip
 def test_it_is_stopped_after_ten_in_a_row(run: Path, spec: str, more: dict[str, Any]) -> None:
     if more:

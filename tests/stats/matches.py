@@ -1,4 +1,4 @@
-"""Duels between policies of known strengths: what rankings and bets are tried on."""
+"""Duels between policies of known strengths: what rankings are tried on."""
 
 from __future__ import annotations
 
@@ -30,13 +30,3 @@ def plays(
             chance = 1 / (1 + math.exp(-apart - length * longer))
             out.append(Round(one, other, float(rng.random() < chance), group, longer))
     return out
-
-
-def duel_values(rng: random.Random, better: float) -> float:
-    """Return the mean of a group's three duels, each in two orders, `better` above one half in the
-    mean; standard deviation about 0.29."""
-    level, values = rng.gauss(0, 0.25), []
-    for _ in range(3):
-        chance = min(1.0, max(0.0, 0.5 + level + rng.gauss(0, 0.3)))
-        values.append(((rng.random() < chance) + (rng.random() < chance)) / 2)
-    return min(1.0, max(0.0, sum(values) / 3 + better))

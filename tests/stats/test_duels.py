@@ -1,4 +1,4 @@
-"""Win rates, strengths and what is sure at any time: against published figures, other programs."""
+"""Win rates and strengths: against published figures, other programs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ import random
 import pytest
 
 from convbench.stats.duels import (
-    LOG_THRESHOLD,
-    SHARES,
     Duel,
     Round,
-    anytime_decision,
-    group_means,
     rank_policies,
     summarise_wins,
 )
 from convbench.stats.means import inverse_logit
 from tests.helpers.excerpts import SHARED
-from tests.stats.betting import BettingProcess, stopping_point
-from tests.stats.matches import duel_values, plays
+from tests.stats.matches import plays
 
 JUDGES = SHARED / "data" / "judges"
 HERE = JUDGES.is_dir()
@@ -61,7 +56,6 @@ def test_a_duel_counts_both_orders_and_says_what_the_order_chose() -> None:
     assert (found.flips.mean, found.to_first) == (0.4, 1)
     # shown first preferred, mean of both orders: 1/2, 1, 0, 1/2, (0 + 1/2) / 2
     assert found.first.mean == pytest.approx((0.5 + 1 + 0 + 0.5 + 0.25) / 5)
-    assert group_means([Duel("b", 1, 1), Duel("a", 0, 1)], ["a", "c", "b"]) == [0.5, 1.0]
     assert summarise_wins([]) is None
 
 
@@ -117,33 +111,3 @@ def test_few_groups_or_no_variance_have_no_intervals() -> None:
     assert found is not None
     assert found.strengths[1].value < 0
     assert found.strengths[1].low is None
-
-
-def test_bets_are_settled_as_by_hand_and_the_interval_is_where_they_stop() -> None:
-    play = BettingProcess()
-    play.add_value(1.0)
-    by_hand = math.log(sum(1 + share for share in SHARES) / len(SHARES))
-    assert play.above == pytest.approx(by_hand)
-    rng = random.Random(3)
-    values = [duel_values(rng, 0.12) for _ in range(200)]
-    groups, side = stopping_point(values)
-    assert side == 1
-    before, after = anytime_decision(values[: groups - 1]), anytime_decision(values[:groups])
-    assert before is not None
-    assert after is not None
-    assert (before.winning_side, after.winning_side) == (0, 1)
-    assert after.low < after.mean < after.high
-    assert anytime_decision([]) is None
-    with pytest.raises(ValueError, match="0 to 1"):
-        play.add_value(1.5)
-    assert pytest.approx(math.log(40)) == LOG_THRESHOLD
-
-
-def test_it_stops_early_where_there_is_a_difference_and_seldom_where_there_is_none() -> None:
-    """1,000 simulations and more stand in the bench (`python -m tests.bench sequential`)."""
-    rng, runs = random.Random(4), 120
-    used = [stopping_point(duel_values(rng, 0.3 * 0.29) for _ in range(300)) for _ in range(runs)]
-    assert sum(groups for groups, _ in used) / runs < 0.6 * 300
-    assert all(side == 1 for _, side in used if side)
-    none = [stopping_point(duel_values(rng, 0.0) for _ in range(300))[1] for _ in range(runs)]
-    assert sum(side != 0 for side in none) <= 0.05 * runs

@@ -54,7 +54,7 @@ def test_without_groups_and_with_even_weights_it_is_the_published_estimator():
 
 def test_labels_of_everything_are_the_labels_alone_and_of_nothing_are_nothing():
     rng = random.Random(1)
-    units = labelled(rng, talks(rng, 40, 2), 80, "uniform")
+    units = labelled(rng, talks(rng, 40, 2), 80)
     found = corrected_mean(units)
     assert found.estimate.mean == pytest.approx(statistics.mean(u.gold for u in units))
     assert corrected_mean([ScoredUnit(u.group, u.judge) for u in units]) is None
@@ -87,19 +87,19 @@ def test_weights_undo_an_uneven_draw():
     rng = random.Random(3)
     found, plain = [], []
     for _ in range(100):
-        units = labelled(rng, talks(rng, 60, 2), 40, "score")
+        units = labelled(rng, talks(rng, 60, 2), 40, uneven=True)
         found.append(corrected_mean(units).people.mean)
         plain.append(statistics.mean(u.gold for u in units if u.is_labelled))
     assert abs(statistics.mean(found)) < 0.04
     assert statistics.mean(plain) > 0.08
 
 
-@pytest.mark.parametrize("by", ["uniform", "score"])
-def test_intervals_hold_what_they_say(by):
+@pytest.mark.parametrize("uneven", [False, True])
+def test_intervals_hold_what_they_say(uneven):
     rng = random.Random(4)
     held = {"mean": 0, "bias": 0, "people": 0}
     for _ in range(150):
-        found = corrected_mean(labelled(rng, talks(rng, 70, 2), 50, by))
+        found = corrected_mean(labelled(rng, talks(rng, 70, 2), 50, uneven=uneven))
         for name, of, true in (
             ("mean", found.estimate, 0.0), ("bias", found.bias, 0.5), ("people", found.people, 0.0)
         ):  # fmt: skip
@@ -114,8 +114,8 @@ def test_a_difference_takes_off_the_bias_that_the_trained_policy_won():
     rng, held, raw = random.Random(5), 0, 0
     for _ in range(120):
         level = [rng.gauss(0, 2) for _ in range(70)]
-        one = labelled(rng, talks(rng, 70, 2, shared=level), 50, "uniform")
-        two = labelled(rng, talks(rng, 70, 2, shared=level, bias=1.3), 50, "uniform")
+        one = labelled(rng, talks(rng, 70, 2, shared=level), 50)
+        two = labelled(rng, talks(rng, 70, 2, shared=level, bias=1.3), 50)
         found = corrected_difference(one, two)
         low, high = found.interval
         held += low <= 0 <= high
@@ -139,7 +139,7 @@ def test_weighted_labels_agree_with_the_clustered_mean_of_all_estimates():
 def test_transport_of_the_judges_bias():
     def policy(bias, labels, seed, scale=1.0):
         rng = random.Random(seed)
-        return labelled(rng, talks(rng, 150, 2, bias=bias), labels, "uniform") if labels else [
+        return labelled(rng, talks(rng, 150, 2, bias=bias), labels) if labels else [
             ScoredUnit(g, scale * f) for g, f, _ in talks(rng, 150, 2, bias=bias)
         ]  # fmt: skip
 

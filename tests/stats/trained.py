@@ -23,8 +23,8 @@ def said(
     level = [rng.gauss(0, 1) for _ in range(groups)]
     base = talks(rng, groups, 3, shared=level)
     other = talks(rng, groups, 3, shared=[one + better for one in level], bias=0.5 + paid)
-    a: list[ScoredUnit] = labelled(rng, base, labels, "uniform")
-    b: list[ScoredUnit] = labelled(rng, other, labels, "uniform")
+    a: list[ScoredUnit] = labelled(rng, base, labels)
+    b: list[ScoredUnit] = labelled(rng, other, labels)
     found = gold_difference("trained", a, b, scale=10)
     assert found.raw is not None
     truths = ()

@@ -21,7 +21,9 @@ TOLD = ("local:base", "local:checkpoints", "tuned", "strict", "rules")
 def drawn(tmp_path: Path) -> Run:
     """A run of two policies of which eight conversations were drawn, for two people each."""
     run = world(tmp_path / "world")
-    said = label_sample(GoldOptions((str(run.path),), draw=8, judge="rules", split="all", raters=2))
+    said = label_sample(
+        GoldOptions((str(run.path),), draw=8, judge="rules", split="all", raters=2, seed=1)
+    )
     assert said.drawn is not None
     return run
 

@@ -8,26 +8,15 @@ from dataclasses import dataclass, field
 
 from convbench.errors import RunError
 from convbench.judges.gold.labels import (
-    GoldLabels,
     gold_of,
-    judge_rubric,
     keep_draw,
     read_draws,
     run_family,
     utc_now,
 )
 from convbench.schema.gold import DrawnConversation, GoldDraw
-from convbench.stats.draw import (
-    draw_probabilities,
-    draw_systematic,
-    expected_distances,
-    sampling_sizes,
-    variance_saved,
-)
-from convbench.stats.ppi import ScoredUnit, corrected_mean
 from convbench.store import Run
-from convbench.store.index import VerdictRow
-from convbench.util.words import DrawBy, SplitChoice
+from convbench.util.words import SplitChoice
 
 OWN = "base"
 """Name of a run's own policy; its evaluations are named as their folders."""
@@ -38,14 +27,8 @@ class LabelUnit:
     """A unit of drawing: the conversations of all policies on one question and sample."""
 
     key: str
-    group: str
-    talks: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """By policy: (conversation_id, the judge's score)."""
-
-    @property
-    def mean_score(self) -> float:
-        """Mean score over its policies."""
-        return sum(score for _, score in self.talks.values()) / len(self.talks)
+    talks: dict[str, str] = field(default_factory=dict)
+    """conversation_id by policy."""
 
 
 def policies_by_name(run: Run) -> dict[str, Run]:
@@ -54,16 +37,10 @@ def policies_by_name(run: Run) -> dict[str, Run]:
     return {OWN if not n else member.path.name: member for n, member in enumerate(run_family(run))}
 
 
-def headline_score(verdict: VerdictRow, metric: str) -> float | None:
-    """Return a verdict's score of this metric, else its reward; None if it has neither."""
-    return verdict.scores.get(metric, verdict.reward)
-
-
 def label_units(
     run: Run,
     judge: str,
     fingerprint: str,
-    metric: str,
     split: SplitChoice,
     policies: Sequence[str] = (),
 ) -> list[LabelUnit]:
@@ -81,18 +58,16 @@ def label_units(
     for name, member in known.items():
         if policies and name not in policies:
             continue
-        scores = {
-            v.conversation_id: headline_score(v, metric)
+        scored = {
+            v.conversation_id
             for v in member.verdict_rows()
             if v.judge == judge and v.fingerprint == fingerprint and v.scored
         }
         for talk in member.conversations():
-            score, example = scores.get(talk.conversation_id), member.examples[talk.example_id]
-            if score is None or split not in ("all", example.split):
-                continue
-            key = f"{talk.example_id}#{talk.sample}@{talk.temperature:g}"
-            unit = units.setdefault(key, LabelUnit(key, example.group_id))
-            unit.talks[name] = (talk.conversation_id, score)
+            here = split in ("all", member.examples[talk.example_id].split)
+            if here and talk.conversation_id in scored:
+                key = f"{talk.example_id}#{talk.sample}@{talk.temperature:g}"
+                units.setdefault(key, LabelUnit(key)).talks[name] = talk.conversation_id
     return [units[key] for key in sorted(units)]
 
 
@@ -122,17 +97,12 @@ def judge_to_correct(run: Run, judge: str | None) -> tuple[str, str]:
     raise RunError(f"{run.path}: {name}: found {known}; expected {expected} with --judge")
 
 
-LEAST = 10
-"""Fewest labels for an optimal draw, which must know where people are far from the judge."""
-
-
 @dataclass(frozen=True)
 class DrawRequest:
     """Options of a draw."""
 
     count: int
     """Number of conversations."""
-    by: DrawBy = "uniform"
     judge: str | None = None
     split: SplitChoice = "test"
     policies: tuple[str, ...] = ()
@@ -153,16 +123,14 @@ class DrawResult:
 
 
 def draw_labels(run: Run, request: DrawRequest) -> DrawResult:
-    """Draw units, each with every policy's conversation, append the draw to the run's file and
-    return it with counts.
+    """Draw units with equal probability, each with every policy's conversation, append the draw to
+    the run's file and return it with counts.
 
     The number of units is `request.count` divided by the most policies of a unit, rounded, at least
-    1 and at most all. Raise RunError if nothing can be drawn, or an optimal draw has too few
-    labels.
+    1 and at most all. Raise RunError if nothing can be drawn.
     """
     name, mark = judge_to_correct(run, request.judge)
-    metric = judge_rubric(run, mark).headline_metric
-    pool = label_units(run, name, mark, metric, request.split, request.policies)
+    pool = label_units(run, name, mark, request.split, request.policies)
     if not pool:
         raise RunError(
             f"{run.path}: found no conversation of split {request.split} that judge {name} scored; "
@@ -173,19 +141,15 @@ def draw_labels(run: Run, request: DrawRequest) -> DrawResult:
     gold = gold_of(run, mark)
     seed = len(read_draws(run)) if request.seed is None else request.seed
     rng = random.Random(f"gold {seed}")
-    scores = [unit.mean_score for unit in pool]
-    apart = human_distances(pool, gold, metric) if request.by == "optimal" else None
-    chances = draw_probabilities(sampling_sizes(request.by, scores, apart), count)
-    taken = draw_systematic(chances, rng, scores if request.by == "stratified" else None)
+    taken = rng.sample(pool, count)
     listed = [
-        DrawnConversation(conversation_id=talk, chance=chances[i])
-        for i in taken
-        for talk, _ in rng.sample(list(pool[i].talks.values()), len(pool[i].talks))
+        DrawnConversation(conversation_id=talk, chance=count / len(pool))
+        for unit in taken
+        for talk in rng.sample(list(unit.talks.values()), len(unit.talks))
     ]
     new_draw = GoldDraw(
         judge=name,
         fingerprint=mark,
-        by=request.by,
         count=count,
         raters=request.raters,
         seed=seed,
@@ -195,54 +159,8 @@ def draw_labels(run: Run, request: DrawRequest) -> DrawResult:
     )
     keep_draw(run, new_draw)
     by_policy: dict[str, int] = {}
-    for i in taken:
-        for policy in pool[i].talks:
+    for unit in taken:
+        for policy in unit.talks:
             by_policy[policy] = by_policy.get(policy, 0) + 1
     known = sum(entry.conversation_id in gold.scores for entry in listed)
     return DrawResult(new_draw, by_policy, known)
-
-
-def human_distances(pool: Sequence[LabelUnit], gold: GoldLabels, metric: str) -> list[float]:
-    """Return the expected distance of people from the judge's tuned score, in points of the metric,
-    for each unit in order.
-
-    Raise RunError with fewer than 10 labels (`LEAST`), or labels in fewer than three groups.
-    """
-    units = _scored_units(pool, gold, metric)
-    labelled = [unit for unit in units if unit.gold is not None]
-    correction = corrected_mean(units)
-    if len(labelled) < LEAST or correction is None:
-        raise RunError(
-            f"--by optimal: found {len(labelled)} labels; expected at least {LEAST} in 3 groups, "
-            "to know where people disagree with the judge; label a uniform draw first"
-        )
-    rest = [(u.judge, u.gold - correction.power * u.judge) for u in labelled if u.gold is not None]
-    middle = sum(r for _, r in rest) / len(rest)
-    return expected_distances(
-        [label_unit.mean_score for label_unit in pool], [(judge, r - middle) for judge, r in rest]
-    )
-
-
-def variance_saving(
-    pool: Sequence[LabelUnit], gold: GoldLabels, metric: str, count: int
-) -> float | None:
-    """Return the share of variance, at most 1, that an optimal draw of `count` units saves over a
-    uniform one; None with too few labels."""
-    try:
-        apart = human_distances(pool, gold, metric)
-    except RunError:
-        return None
-    scores = [unit.mean_score for unit in pool]
-    return variance_saved(
-        draw_probabilities(sampling_sizes("optimal", scores, apart), min(count, len(pool))), apart
-    )
-
-
-def _scored_units(pool: Sequence[LabelUnit], gold: GoldLabels, metric: str) -> list[ScoredUnit]:
-    """Return every conversation with the judge's score, people's, and its weight."""
-    units = []
-    for unit in pool:
-        for talk, score in unit.talks.values():
-            gold_score = gold.scores.get(talk, {}).get(metric)
-            units.append(ScoredUnit(unit.group, score, gold_score, gold.weights.get(talk, 0.0)))
-    return units

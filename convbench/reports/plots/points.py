@@ -292,14 +292,12 @@ def draw_strengths(
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(f"log odds of winning against {names[0]}")
-    how = "judged until decided" if tournament.is_sequential else "with simultaneous 95% intervals"
     caption = (
-        f"{title}: Bradley-Terry strengths by judge {tournament.judge} against {names[0]}, {how}; "
-        "each pair was judged in both orders."
+        f"{title}: Bradley-Terry strengths by judge {tournament.judge} against {names[0]}, "
+        "with simultaneous 95% intervals; each pair was judged in both orders."
     )
     caption += "".join(f" {why}." for why in no_wins)
-    bars = "bars: simultaneous 95% intervals"
-    legend = "judged until decided: no intervals" if tournament.is_sequential else bars
+    legend = "bars: simultaneous 95% intervals"
     legend += "" if level is None else "\nfilled: as judged; hollow: at equal length"
     return save_picture(
         figure,

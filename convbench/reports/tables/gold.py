@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convbench.judges.gold.labels import GoldLabels, home_run, run_family
-from convbench.judges.gold.sampling import label_units, variance_saving
+from convbench.judges.gold.labels import GoldLabels, home_run
 from convbench.reports.document import Cell, Column, ReportPart, Table
 from convbench.reports.gold import GoldDifference, GoldReport, GoldRow
 from convbench.reports.sections import Section
@@ -13,7 +12,6 @@ from convbench.reports.starts import foreign_starts
 from convbench.reports.tables.cells import NONE, interval_cells, span_cell
 from convbench.schema import JudgeSpec
 from convbench.stats.ppi import FEW
-from convbench.util.words import SplitChoice
 
 NEXT = 40
 """Number of labels that the next draw is proposed with."""
@@ -162,29 +160,5 @@ def _label_notes(section: Section, report: GoldReport) -> Iterator[str]:
         unblind = sum(not label.blind for label in gold.labels)
         if unblind:
             yield f"{unblind} labels were not given blind, as their import says."
-    yield from _label_proposal(section, report)
-
-
-def _label_proposal(section: Section, report: GoldReport) -> Iterator[str]:
-    """Yield a proposal of what to label next, with how much variance it saves."""
-    first = section.base or section.policies[0]
-    run, marks = home_run(first.run), first.fingerprints(report.judge)
-    if not marks or not any(x.scores for x in report.gold.values()):
-        return
-    split: SplitChoice = section.split  # type: ignore[assignment]
-    pool = label_units(run, report.judge, marks[0], report.metric, split)
-    width = len(run_family(run))
-    saved = variance_saving(pool, report.gold[first.name], report.metric, max(1, NEXT // width))
-    if saved is None:
-        return
-    if saved >= 0.05:
-        yield (
-            f"Label next: convbench gold RUN --draw {NEXT} --by optimal. Its variance is about "
-            f"{saved:.0%} lower than that of {NEXT} random labels."
-        )
-    else:
-        yield (
-            f"Label next: convbench gold RUN --draw {NEXT}. With --by optimal the variance would "
-            f"be only {max(saved, 0):.0%} lower, because people differ from the judge about "
-            "equally everywhere."
-        )
+    if any(gold.scores for gold in report.gold.values()):
+        yield f"Label next: convbench gold RUN --draw {NEXT}."

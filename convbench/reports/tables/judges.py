@@ -212,9 +212,7 @@ def meeting_table(tournament: Tournament, others: Sequence[tuple[str, Tournament
     a pair that wins with one and loses with another shows "flips" instead of p."""
     flipped = flipped_pairs(tournament, others)
     tested = [_p_against_half(m.wins.rate) for m in tournament.meetings]
-    adjusted = holm_adjusted(
-        [None if m.decision else p for m, p in zip(tournament.meetings, tested, strict=True)]
-    )
+    adjusted = holm_adjusted(tested)
     rows = []
     for meeting, p in zip(tournament.meetings, adjusted, strict=True):
         total = meeting.wins
@@ -281,11 +279,6 @@ def strength_table(tournament: Tournament) -> Table | None:
         f"({unadjusted.groups}); the intervals of a column are simultaneous. Beats: how often it "
         f"wins against {first}."
     ]
-    if tournament.is_sequential:
-        notes.append(
-            "No intervals: pairs were judged until decided, and intervals for a fixed number of "
-            "duels would not be valid."
-        )
     if level is not None and level.length is not None:
         length = level.length
         ends = "" if length.low is None else f" [{length.low:+.2f}, {length.high:+.2f}]"
@@ -306,8 +299,6 @@ def _p_cell(p: float | None, *, flips: bool) -> Cell:
 
 
 def _rate_cell(meeting: Meeting, p: float | None) -> Cell:
-    if meeting.decision is not None:
-        return decimal_cell(meeting.win_rate, 3, span=meeting.interval)
     return Cell(f"{meeting.win_rate:.3f}", figure=estimate_figure(meeting.wins.rate, p=p))
 
 
@@ -343,17 +334,11 @@ def _pairwise_notes(tournament: Tournament) -> list[str]:
         "t). Flips: duels whose winner the order chose (interval of its log odds). First: how far "
         "what is shown first is preferred; 50 where the place does not count."
     ]
-    if tournament.is_sequential:
-        notes.append(
-            "For pairs judged until decided, the rate is over groups and the interval is valid at "
-            "all times, however often it is checked; there is no p."
-        )
     if tournament.failed:
         notes.append(f"{tournament.failed} orders got no preference; their duels are omitted.")
     if tournament.mixed:
         notes.append("Comparisons by an older rubric or model of this judge are omitted.")
-    flat = [m for m in tournament.meetings if m.decision is None and m.wins.rate.error == 0]
-    if flat:
+    if any(meeting.wins.rate.error == 0 for meeting in tournament.meetings):
         notes.append("An interval of width 0 means that all agree, not that the rate is certain.")
     return notes
 
