@@ -219,13 +219,13 @@ def _load(data: bytes) -> Any:
         return DataError(f"a record of more than {LINE >> 20} MiB")
     try:
         return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        reason = str(error)
+    except orjson.JSONDecodeError:
+        pass
     try:
         text = data.decode("utf-8", "replace")
         return _mended(json.loads(text, parse_constant=lambda _: None))
     except (ValueError, RecursionError):
-        return DataError(f"not JSON ({reason[:80]})")
+        return DataError("not JSON")
 
 
 def _mended(value: Any) -> Any:

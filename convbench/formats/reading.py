@@ -18,6 +18,8 @@ from convbench.source import File
 
 PEEKED = 50
 """Values at the start of a file by which its format is recognised."""
+REASONS = 8
+"""Most reasons for leaving out that are told."""
 SplitBy = Literal["time", "group"]
 
 
@@ -87,10 +89,10 @@ class Seen:
 
     def left_out_lines(self) -> list[str]:
         """Return a line for each reason: how many, why, and the first place."""
-        return [
-            f"{count} left out: {reason}; first: {self.examples[reason]}"
-            for reason, count in self.left_out.most_common()
-        ]
+        listed = self.left_out.most_common(REASONS)
+        lines = [f"{n} left out: {why}; first: {self.examples[why]}" for why, n in listed]
+        more = sum(self.left_out.values()) - sum(count for _, count in listed)
+        return lines + ([f"{more} left out for other reasons"] if more else [])
 
 
 def all_readers() -> dict[str, Reader]:
