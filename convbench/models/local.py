@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 ROWS = 160
 """Most calls in one batch, and most conversations at once; each keeps its slot."""
+LOADING = threading.Lock()
+"""Held while a model loads: transformers makes tensors without data for all threads meanwhile."""
 EFFORT = "reasoning_effort"
 CPU_MEMORY = 2 << 30
 """Bytes of the cache on CPU."""
@@ -103,11 +106,12 @@ class LocalModel(Model):
 
     def _load_model(self) -> Any:
         """Return the model, in evaluation mode; runs in the batcher's thread."""
-        from convbench.models.weights import load_model, load_tokenizer
+        with LOADING:
+            from convbench.models.weights import load_model, load_tokenizer
 
-        self._tokenizer = load_tokenizer(self.path)
+            self._tokenizer = load_tokenizer(self.path)
+            model = load_model(self.path, self._device)
         self.read_template()
-        model = load_model(self.path, self._device)
         self._limit = _max_context(self.ref, model.config)
         if self._context is not None:
             self._limit = min(self._limit, self._context)

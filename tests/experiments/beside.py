@@ -27,7 +27,7 @@ OURS = ("/trainers/",)
 
 
 def holders() -> list[dict[str, Any]]:
-    """Return this process's children that hold a model: what they are, device and bytes."""
+    """Return this process's children that train: what they are, and their device."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -35,13 +35,11 @@ def holders() -> list[dict[str, Any]]:
             words = (place / "cmdline").read_bytes().decode().split("\0")
             lines = (place / "environ").read_bytes().decode().split("\0")
             said = dict(line.partition("=")[::2] for line in lines)
-            pages = int((place / "statm").read_text().split()[1])
         except (OSError, ValueError, IndexError):
             continue  # it has just ended
         kind = next((one for one in OURS if any(one in word for word in words)), None)
-        if parent == os.getpid() and kind and pages:
-            found.append({"pid": int(place.name), "kind": kind, "device": said.get(VISIBLE),
-                          "bytes": pages * os.sysconf("SC_PAGE_SIZE")})  # fmt: skip
+        if parent == os.getpid() and kind:
+            found.append({"pid": int(place.name), "kind": kind, "device": said.get(VISIBLE)})
     return found
 
 
@@ -51,7 +49,6 @@ def watched(stop: threading.Event, seen: dict[str, Any]) -> None:
         there = holders()
         devices = [one["device"] for one in there if one["device"]]
         seen["most"] = max(seen["most"], len(there))
-        seen["bytes"] = max([seen["bytes"], *(one["bytes"] for one in there)])
         seen["pids"].update({one["pid"]: one["kind"] for one in there})
         if len(set(devices)) < len(devices):
             seen["shared"].append(there)
@@ -74,7 +71,7 @@ def main(spec: str, root: str, file: str, devices: str = "") -> None:
     if devices:
         os.environ[SIMULATED] = devices
     seen: dict[str, Any] = {
-        "most": 0, "bytes": 0, "pids": {}, "shared": [], "begun": [],
+        "most": 0, "pids": {}, "shared": [], "begun": [],
     }  # fmt: skip
     stop = threading.Event()
     thread = threading.Thread(target=watched, args=(stop, seen))

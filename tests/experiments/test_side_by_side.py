@@ -86,7 +86,6 @@ def test_cells_side_by_side_are_as_one_after_the_other(tmp_path: Path) -> None:
 
     assert len(beside["pids"]) == 2, "each training is a process"
     assert not beside["shared"], "no process meets the one before it on a device"
-    assert beside["bytes"] > 100 << 20, "what a process with a model holds"
     for begun in beside["begun"]:
         assert len(begun["there"]) < 2, "what holds a model then is the other cell's"
     assert not beside["left"]
