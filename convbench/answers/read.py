@@ -55,13 +55,12 @@ def read_option(speech: str, options: Mapping[str, str], *, at_start: bool = Fal
     if not options:
         return None
     shown, named = _own_part(_plain(speech)), _Options(tuple(options.items()))
-    ends = [0] if at_start else []
+    stated = [(0, named.at(shown, 0))] if at_start else []
     for phrase in _PHRASE.finditer(shown):
         before = re.split(r"[.!?;]\s|\n", shown[max(0, phrase.start() - 160) : phrase.start()])[-1]
         clause = re.split(r"[,:]|\b(?:so|therefore|thus|hence|because|but)\b", before)[-1]
         end, denied = phrase.end(), _OF_OTHERS.search(before) or _DENIED.search(clause)
-        ends += [] if denied or _ASKED.match(shown, end) else [end]
-    stated = [(end, named.at(shown, end)) for end in ends]
+        stated += [] if denied or _ASKED.match(shown, end) else [(end, named.at(shown, end))]
     lines = [line.strip(" \t#>|-") for line in shown.rsplit("\n", 6)]
     *before_last, last = [named.at(line, 0, alone=True) for line in lines if line][-2:] or [set()]
     if not before_last or before_last[0] <= last:  # else a list of options ends here
@@ -95,9 +94,8 @@ class _Options:
         upper = "|".join(re.escape(x) + (verb if x in ("A", "I") else "") for x, _ in options)
         lower = "|".join(map(re.escape, self._letters)) + r")(?=[\"')\].,;:]| because|\s*$"
         letter = rf"((?:{upper}|(?:{lower})))(?![\w+#°♭-]|'\w|\.\w\b)"
-        keys = sorted(filter(None, self._by_key), key=len, reverse=True)
-        texts = "|".join(map(re.escape, keys)).replace("\\ ", r"\s+") or "(?!)"
-        texts = re.sub(r"(?<=\d)(?=(?:\d{3})+(?!\d))", ",?", texts)
+        texts = "|".join(map(re.escape, sorted(filter(None, self._by_key), key=len)[::-1]))
+        texts = re.sub(r"(?<=\d)(?=(?:\d{3})+(?!\d))", ",?", texts.replace("\\ ", r"\s+")) or "(?!)"
         text = rf"(?i:(?:an? |the )?({texts})"
         text += r"(?=\s*(?:$|[;!?)\]}\"'(]|[.,:](?!\d)|- (?!\d)|(?:because|since|as|for)\b)))"
         lead = r"[\s\"'(\[{«]*+(?i:(?:the )?(?:option|choice|letter)[ :]*+[\"'(\[{«]*+)?"

@@ -2,9 +2,8 @@
 
 Tags are `<thinking>` and `</thinking>`, and what models were trained to write instead. A block
 opens at an opening tag and closes at the next closing one, whatever their names, or with its turn.
-A turn whose first tag is a closing one closes the block that an earlier turn left open: all before
-it is thinking. If none did, `</thinking>` is a slip and hides nothing; `</think>` and `[/THINK]`
-close a block that the chat template opened. Other marks such as `[/INST]` are the model's words.
+A turn that begins by closing one closes what an earlier turn left open; if none did, `</thinking>`
+is a slip and hides nothing, and `</think>` or `[/THINK]` close a block of the chat template.
 """
 
 from __future__ import annotations

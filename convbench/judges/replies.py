@@ -62,9 +62,8 @@ def read_reply(reply: str | JsonPairs, spec: JudgeSpec) -> Scores | Complaint:
         low, high = limits[name := names[_plain(label)]]
         words[name] = f"{words.get(name, '')} {said}".strip()
         if not isinstance(value, float) or not low <= value <= high or float(top or high) != high:
-            faults.append(
-                f"{labels[name]}: found {str(value)[:40]!r}{(top and f' of {top}') or ''}"
-            )
+            shown = str(value)[:40] + (f" of {top}" if top else "")
+            faults.append(f"{labels[name]}: found {shown!r}")
         elif given.setdefault(name, value) != value:
             faults.append(f"found twice: {labels[name]}")
     faults += [f"missing: {labels[name]}" for name in limits if name not in words]
@@ -73,9 +72,8 @@ def read_reply(reply: str | JsonPairs, spec: JudgeSpec) -> Scores | Complaint:
         return Scores({name: given[name] for name in limits}, {x: words[x] for x in limits})
     ranges = (f"{labels[name]} ({low:g} to {high:g})" for name, (low, high) in limits.items())
     return Complaint(
-        f"Your reply could not be read: {'; '.join(dict.fromkeys(faults))}. Expected each of these "
-        f"exactly once, with a number{' and a justification' if required else ''}: "
-        f"{', '.join(ranges)}. Please give all of it again."
+        f"Your reply could not be read: {'; '.join(dict.fromkeys(faults))}. Please give all of it "
+        f"again, each once, with a number{' and a justification' * required}: {', '.join(ranges)}."
     )
 
 

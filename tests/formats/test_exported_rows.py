@@ -234,7 +234,7 @@ OWN = """\
 extends: swift
 title: mine
 weighting: {{center: false, clip: 3.5}}
-data: {{metric: overall, least: {{overall: 3}}}}
+data: {{metric: overall, least: {{"*": {{overall: 3}}}}}}
 trainer: {trainer}
 """
 TRAINER = '''

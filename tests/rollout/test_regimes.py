@@ -158,10 +158,10 @@ def test_tables_name_their_regime_and_its_errors(tmp_path: Path) -> None:
     assert cells(table, "Base", "Accuracy").error == clean.error, "--se goes before the regime"
 
 
-def test_an_answer_in_other_words_is_unread_as_printed(tmp_path: Path) -> None:
-    """The paper's example of a better SWiFt (E.5) counts as wrong there, in the share unread."""
+def test_an_answer_in_other_words_is_unread_in_both_regimes(tmp_path: Path) -> None:
+    """The paper's example of a better SWiFt (E.5) counts as wrong, in the share unread."""
     words = "I have now fully explained why choice A is the best explanation for it."
-    for name, unread, accuracy in (("clean", "0.0", "1.0000"), ("as-printed", "100.0", "0.0000")):
+    for name in ("clean", "as-printed"):
         run = make(
             tmp_path / name,
             questions(4, "arc"),
@@ -172,8 +172,8 @@ def test_an_answer_in_other_words_is_unread_as_printed(tmp_path: Path) -> None:
             overall=lambda q, k: 5.0,
         )
         table = table_of(stages.report(run.path), "Results")
-        assert cells(table, "Base", "Unread (%)").text == unread
-        assert cells(table, "Base", "Accuracy").text == accuracy
+        assert cells(table, "Base", "Unread (%)").text == "100.0"
+        assert cells(table, "Base", "Accuracy").text == "0.0000"
 
 
 def test_fewer_conversations_than_the_papers_keep_their_own_error(tmp_path: Path) -> None:
