@@ -214,6 +214,8 @@ async def ask_judge(
         replies.append(reply)
         text = text_of(reply.content)
         result = await offload_read(partial(form.read, text), [text])
+        if reply.finish_reason == "length" and text.rstrip()[-1:].isdigit():
+            result = Complaint("Your reply was cut within a number. Please give a shorter one.")
         if not isinstance(result, Complaint):
             break
         messages = _with_complaint(messages, text, result.text)

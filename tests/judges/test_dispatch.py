@@ -41,6 +41,8 @@ class Replies(Model):
         reply = self.replies.pop(0)
         if isinstance(reply, Exception):
             raise reply
+        if isinstance(reply, Completion):
+            return reply
         return Completion(reply, prompt_tokens=10, completion_tokens=5, cost_usd=0.25)
 
     async def aclose(self):
@@ -107,6 +109,12 @@ def test_never_a_score_from_an_unreadable_reply():
     assert "Accuracy: found '11.0'" in got.failure.message
     assert got.reply == GOOD.replace("8", "11")
     assert got.prompt_tokens == 30
+
+
+def test_a_reply_that_was_cut_within_a_number_is_asked_for_again():
+    cut = Completion(GOOD.replace("Words.", "").strip()[:-1] + "1", finish_reason="length")
+    got = judge_once(Replies(cut, GOOD))
+    assert (got.attempts, got.scores["overall"]) == (2, 8.0)
 
 
 def test_asks_is_a_field():
