@@ -177,6 +177,10 @@ def _print_spec(spec: ResolvedSpec) -> None:
             print_reply_schema(spec.reply_schema, "json_schema")
 
 
+READ = ("answer", "gives_answer")
+"""In a verdict's details: what a judge of unread answers read."""
+
+
 def print_conversation(shown: ConversationVerdicts) -> None:
     """Print one conversation with the gold answer, its turns and its verdicts."""
     from convbench.answers.grade import grade_conversation
@@ -242,9 +246,9 @@ def _print_verdict(verdict: Verdict) -> None:
     """Print a verdict: each score on a line, with the judge's justification."""
     if verdict.failure is not None or verdict.reward is None:
         _print_head(f"judge {verdict.judge}", " · no score")
-        _print_text(
-            Text(make_printable(verdict.failure.message if verdict.failure else "no reward"))
-        )
+        read = {name: verdict.details[name] for name in READ if name in verdict.details}
+        why = ", ".join(f"{name}: {value}" for name, value in read.items()) or "no reward"
+        _print_text(Text(make_printable(verdict.failure.message if verdict.failure else why)))
         return
     _print_head(f"judge {verdict.judge}", f" · reward {verdict.reward:.3f}")
     rows = Table.grid(padding=(0, 2))

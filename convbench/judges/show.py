@@ -233,6 +233,7 @@ def _with_judge_messages(shown: ResolvedSpec, spec: JudgeSpec, specs: SpecOption
     from convbench.judges.kinds import kind_of
     from convbench.judges.ready import check_variables
     from convbench.judges.resolve import with_defaults
+    from convbench.judges.units import reply_form
 
     if "model" not in kind_of(spec).needs:
         return shown
@@ -250,7 +251,8 @@ def _with_judge_messages(shown: ResolvedSpec, spec: JudgeSpec, specs: SpecOption
         messages = transcript_messages(spec, (talk, talk), example, key)
         schema = schema_of(spec) if spec.per == "pair" else group_schema(spec, 2)
     else:
-        messages, schema = judge_messages(spec, talk, example, key=key), schema_of(spec)
+        messages = judge_messages(spec, talk, example, key=key)
+        schema = reply_form(spec, example).schema()
     reply_schema = schema if spec.replies == "structured" else None
     return replace(shown, messages=tuple(messages), reply_schema=reply_schema)
 

@@ -28,6 +28,7 @@ from convbench.schema import (
     Conversation,
     Example,
     Failure,
+    JudgeSpec,
     Message,
     RunManifest,
     Verdict,
@@ -185,7 +186,7 @@ class ConversationUnit(Unit[Conversation, Verdict]):
             key = f"{self._prefix}{conversation.key}#{before.attempts if before else 0}"
             for talk in self.shown_conversations(conversation):
                 messages = judge_messages(self.judge.spec, talk, example, key=key)
-                yield messages, _reply_form(self.judge, example).schema
+                yield messages, reply_form(self.judge.spec, example).schema
 
     @classmethod
     def requests_unbuilt(
@@ -198,7 +199,7 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         """
         messages = judge_messages(judge.spec, shown.played, shown.example)
         calls = shown.estimate.conversations * cls.calls_each(manifest, shown.played)
-        form = _reply_form(judge, shown.example)
+        form = reply_form(judge.spec, shown.example)
         return repeat((messages, form.schema), calls)
 
     @classmethod
@@ -207,10 +208,10 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         return 1
 
 
-def _reply_form(judge: Judge, example: Example) -> ReplyForm[Any]:
+def reply_form(spec: JudgeSpec, example: Example) -> ReplyForm[Any]:
     """Return the form of the reply on one conversation."""
-    if kind_of(judge.spec).measures != "answers":
-        return form_of(judge.spec)
+    if kind_of(spec).measures != "answers":
+        return form_of(spec)
     from convbench.judges.answers import answers_form
 
     return answers_form(example)

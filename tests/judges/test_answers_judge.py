@@ -232,3 +232,10 @@ def test_a_reading_that_was_killed_pays_for_no_reply_twice(rocks: Run) -> None:
 def test_a_reader_without_a_model_says_what_to_type(rocks: Run) -> None:
     with pytest.raises(ConvbenchError, match=re.escape("expected answers@MODEL")):
         stages.judge(rocks.path, "answers")
+
+
+def test_show_prints_the_schema_of_a_reader_and_what_it_read(rocks: Run, asked: list[str]) -> None:
+    assert '"enum": ["A", "B", "C", "D", "none"]' in convbench(rocks.path, "show", "answers").out
+    stages.judge(rocks.path, "answers@openai/gpt-4o")
+    ((name,),) = sql(rocks, "select conversation_id from conversations where answer = 'D'")
+    assert "answer: D" in convbench(rocks.path.parent, "show", name, "--run", "run").out
