@@ -7,6 +7,7 @@ import random
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +381,16 @@ def test_the_end_waits_for_the_pass_that_runs(weights: Path) -> None:
         asking.cancel()
 
     asyncio.run(work())
+
+
+def test_models_of_several_threads_load_at_once() -> None:
+    """Each in an event loop of its own, as the cells of an experiment have."""
+    together = threading.Barrier(4)
+
+    async def load(model: LocalModel) -> None:
+        together.wait(60)
+        await model.start()
+
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(8):
+            list(threads.map(lambda _: run("pocket", load), range(4)))
