@@ -20,9 +20,9 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store.keys import NameSet
-from convbench.store.parts import iter_streams
 from convbench.store.run_format import parse_manifest
 from convbench.store.shape import read_bytes
+from convbench.util.regular import open_to_read
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -34,7 +34,7 @@ LONGEST_TEXT = 4 << 20
 """Most characters of one turn, question, or field."""
 
 _ALLOWED = re.compile(
-    r"run/(?:run\.json|(?:examples|conversations|verdicts)(?:\.jsonl|-\d{5,9}\.jsonl\.zst)"
+    r"run/(?:run\.json|(?:examples|conversations|verdicts)\.jsonl"
     r"|judges/[0-9a-f]{1,64}\.json|media/[A-Za-z0-9][\w.-]{0,199})"
 )
 _REF = re.compile(r"(?:rule:)?([A-Za-z_][\w.]*|[^:]+\.py):[A-Za-z_]\w*")
@@ -133,20 +133,19 @@ def _conversation_ids(
 def _read_records(path: Path, model: type[Record], repo: str) -> Iterator[tuple[str, Record]]:
     """Yield (place, record) of a JSON lines file. Raises HubError for an invalid record, or a line
     that is too long."""
+    if not path.exists():
+        return
     number = 0
-    try:
-        for _, stream in iter_streams(path):
-            while line := stream.readline(LONGEST_LINE + 1):
-                number += 1
-                where = f"{repo}: run/{path.name}:{number}"
-                if len(line) > LONGEST_LINE:
-                    raise HubError(f"{where}: found a record of more than {LONGEST_LINE:,} bytes")
-                if line.strip():
-                    record = _validate_record(line, model, where)
-                    _refuse_long(line, where)
-                    yield where, record
-    except RunError as error:  # a compressed part that is damaged, or too large when unpacked
-        raise HubError(f"{repo}: run/{path.name}: {error}") from None
+    with open_to_read(path) as stream:
+        while line := stream.readline(LONGEST_LINE + 1):
+            number += 1
+            where = f"{repo}: run/{path.name}:{number}"
+            if len(line) > LONGEST_LINE:
+                raise HubError(f"{where}: found a record of more than {LONGEST_LINE:,} bytes")
+            if line.strip():
+                record = _validate_record(line, model, where)
+                _refuse_long(line, where)
+                yield where, record
 
 
 def _validate_record(data: bytes, model: type[Record], where: str) -> Record:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import orjson
 
 from convbench.errors import RunError
-from convbench.store.parts import COMPRESSED, open_part
 from convbench.util.redact import _START, PATTERNS, keys_in_use
 
-TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt", COMPRESSED)
+TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt")
 BLOCK = 1 << 18
 """Characters that are scanned at once."""
 
@@ -42,7 +40,7 @@ def refuse_secrets(folder: Path) -> None:
     """Raise RunError if text files of a folder and its subfolders contain secrets; it names file,
     line and field of the first five.
 
-    Text files are those with an ending in TEXT, compressed records included; others are not read.
+    Text files are those with an ending in TEXT; others are not read.
     """
     scanner = SecretScanner()
     findings = [
@@ -62,7 +60,7 @@ def refuse_secrets(folder: Path) -> None:
 
 def _file_secrets(scanner: SecretScanner, path: Path, name: str) -> Iterator[str]:
     number = 0
-    with _open_text(path) as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         while some := file.readlines(BLOCK):
             if _may_hold_secret(scanner, some):
                 for line_number, line in enumerate(some, number + 1):
@@ -70,13 +68,6 @@ def _file_secrets(scanner: SecretScanner, path: Path, name: str) -> Iterator[str
                     if kind is not None:
                         yield f"{name}:{line_number}{_secret_field(scanner, line)}: {kind}"
             number += len(some)
-
-
-def _open_text(path: Path) -> TextIO:
-    """Open a text file, or a compressed part of records as text."""
-    if path.suffix == COMPRESSED:
-        return TextIOWrapper(open_part(path), encoding="utf-8", errors="replace")
-    return path.open(encoding="utf-8", errors="replace")
 
 
 def _may_hold_secret(scanner: SecretScanner, some: Sequence[str]) -> bool:

@@ -4,7 +4,6 @@ appended; existing ones are not touched.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -233,9 +232,6 @@ async def build_missing_in_loop(
             return await build_run(run, cast, caller, concurrency=jobs, planned=planned)
 
 
-LEFTOVERS = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?")
-"""Files of questions, which are written before the manifest."""
-
 ExampleLoader = Callable[[TaskSpec, int], LoadResult]
 """Function from a task and a seed to the task's questions."""
 
@@ -361,7 +357,7 @@ def _existing_run(path: Path | None) -> Run | None:
 def _is_leftover(name: str) -> bool:
     """Return whether this is a file that a build leaves if it is killed before it writes
     run.json."""
-    began = name == ".lock" or LEFTOVERS.fullmatch(name) is not None
+    began = name in (".lock", "examples.jsonl")
     return began or (name[0] == "." and name.endswith(".tmp"))
 
 

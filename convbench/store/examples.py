@@ -5,12 +5,11 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from functools import cached_property
 from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.schema import Example
-from convbench.store.byte_offsets import OffsetReader, size_of
+from convbench.store.byte_offsets import read_range, size_of
 from convbench.store.jsonl import lines_with_offsets, numbered_lines
 from convbench.store.keys import Hashes, NameOrdinals, read_key_fields
 from convbench.store.shape import parse_object, parse_record
@@ -75,10 +74,6 @@ class ExampleFile(Mapping[str, Example]):
                     raise _duplicate_error(self.path, number, name)
                 seen.add(name)
 
-    @cached_property
-    def _reader(self) -> OffsetReader:
-        return OffsetReader(self.path)
-
     def __getitem__(self, name: str) -> Example:
         example = self._cache.get(name)
         if example is None:
@@ -90,7 +85,7 @@ class ExampleFile(Mapping[str, Example]):
     def _read_example(self, name: str) -> Example:
         for at in self._ordinals.possible_ordinals(name):
             start = self._starts[at]
-            line = self._reader.read_range(start, self._lengths[at])
+            line = read_range(self.path, start, self._lengths[at])
             example = parse_record(f"{self.path}: byte {start}", line, Example)
             if example.example_id == name:
                 return example

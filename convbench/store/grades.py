@@ -15,10 +15,9 @@ from convbench.errors import RunError
 from convbench.schema import Conversation, Example, ProtocolSpec, TextPart, fingerprint, text_of
 from convbench.schema.conversation import Turn
 from convbench.store.index import ConversationRow, Index, SidecarTable
-from convbench.store.parts import iter_streams
 from convbench.store.run import QuestionSplit, Run
 from convbench.store.shape import parse_object, parse_record
-from convbench.store.sidecars import hash_files, identify_file
+from convbench.store.sidecars import hash_files, identify_path
 from convbench.views import policy_turns, sent_temperature
 
 
@@ -186,7 +185,7 @@ def _grades_table(run: Run, split: str) -> SidecarTable[GradeRow]:
             graded.words,
         )
 
-    questions_identity = tuple(identify_file(*part) for part in iter_streams(run.examples_file))
+    questions_identity = identify_path(run.examples_file)
     depends_on = f"{split} {fingerprint(protocol)} {questions_identity} {_hash_program()}"
     return SidecarTable("grades", GRADES, read_line, GradeRow._make, 0, depends_on, is_slow=True)
 

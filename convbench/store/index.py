@@ -1,10 +1,10 @@
 """The index of a run's records: what they are chosen, joined and counted by, without their texts.
 
-Of a file of JSON lines each part that is written no more has one sidecar a table: a Parquet file in
-the user's cache folder, named by a hash of the part's identity. A sidecar never changes, for a part
+A long file of JSON lines that is written no more has one sidecar a table: a Parquet file in the
+user's cache folder, named by a hash of the file's identity. A sidecar never changes, for a file
 that changed has another identity, so that processes need no lock: they write equal files, each by
-one rename. The open tail is read anew. Nothing that lies beside a run is an index: it may have come
-with it. Of a part of any length no more than HELD rows lie in memory.
+one rename. Nothing that lies beside a run is an index: it may have come with it. Of a file of any
+length no more than HELD rows lie in memory.
 
 Rows are joined and added up in Python, in the order of the files: a small run is taken as it lies,
 where SQL would load DuckDB first.
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import orjson
 
@@ -30,9 +30,13 @@ from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.task import Split
 from convbench.store.jsonl import disk_error, lines_with_offsets
 from convbench.store.keys import read_key_fields, superseded_ordinals
-from convbench.store.parts import WORTH, iter_streams, plain_size
-from convbench.store.shape import LONGEST, assert_single_keys, parse_object, parse_record
-from convbench.store.sidecars import FileIdentity, Sidecars, identify_file, write_rows
+from convbench.store.shape import assert_single_keys, parse_object, parse_record
+from convbench.store.sidecars import (
+    FileIdentity,
+    Sidecars,
+    identify_path,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -40,9 +44,11 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 2_048
 """Rows that are taken from a sidecar at once: as many as DuckDB works on."""
 HELD = 50_000
-"""Rows of a part that lie in memory; those of a longer one go to a file, so many at once."""
+"""Rows of a file that lie in memory; those of a longer one go to a file, so many at once."""
+WORTH = 4 << 20
+"""Bytes from which on a file's rows are stored."""
 SMALL = 8 << 20
-"""Bytes of a file and its parts below which its lines are read sooner than what reads and writes
+"""Bytes of a file below which its lines are read sooner than what reads and writes
 Parquet is loaded, which takes 80 MB."""
 COUNTS_BELOW = 2**53
 """Numbers of samples, as `schema.base.Count` has them."""
@@ -54,7 +60,7 @@ class ConversationRow(NamedTuple):
     """Who a conversation is and how it ended."""
 
     path: Path
-    """The file that holds its record, in whatever parts."""
+    """The file that holds its record."""
     start: int
     """First byte of the record there (`store.byte_offsets`)."""
     length: int
@@ -143,19 +149,15 @@ class SidecarTable(Generic[Row]):
 
 
 @dataclass(slots=True)
-class _IndexedPart(Generic[Row]):
-    """One part of a file: a sidecar of its rows, or the rows."""
+class _IndexedFile(Generic[Row]):
+    """A file: a sidecar of its rows, or the rows."""
 
     path: Path
-    """The file it is a part of."""
-    base: int
-    """The place of its first byte."""
     identity: FileIdentity
-    """Of the part."""
     sidecar: Path | None = None
     """Or a file of this process alone."""
     rows: list[tuple[Any, ...]] = field(default_factory=list)
-    """(first byte in the part, length, columns)."""
+    """(first byte, length, columns)."""
 
 
 class Index(Generic[Row]):
@@ -165,11 +167,11 @@ class Index(Generic[Row]):
         self._table = table
         self._sidecars = Sidecars(table.name, table.depends_on)
         self._connection: DuckDBPyConnection | None = None
-        self._sources: list[_IndexedPart[Row]] = []
+        self._sources: list[_IndexedFile[Row]] = []
         self._folder: Path | None = None
-        """Where rows of long parts lie that are no sidecars."""
+        """Where rows of long files lie that are no sidecars."""
         for path in files:
-            self._sources += self._list_sources(path)
+            self._sources += self._index_file(path)
         self._sidecars.prune_folder()
 
     def newest_rows(self) -> Iterator[Row]:
@@ -193,11 +195,11 @@ class Index(Generic[Row]):
         """
         make = self._table.make_row
         for source, (start, *values) in self._iter_values(len(self._table.columns), first):
-            yield make((source.path, source.base + start, *values))
+            yield make((source.path, start, *values))
 
     def _iter_values(
         self, count: int, first: str | None = None
-    ) -> Iterator[tuple[_IndexedPart[Row], tuple[Any, ...]]]:
+    ) -> Iterator[tuple[_IndexedFile[Row], tuple[Any, ...]]]:
         """Yield each source with the first byte, length and so many columns of each of its rows, of
         all or of those whose first column is this."""
         for source in self._sources:
@@ -211,10 +213,10 @@ class Index(Generic[Row]):
                 yield source, values
 
     def _read_sidecar(
-        self, source: _IndexedPart[Row], count: int, first: str | None
+        self, source: _IndexedFile[Row], count: int, first: str | None
     ) -> Iterator[tuple[Any, ...]]:
         """Yield rows of a sidecar. One that cannot be read, or was pruned meanwhile, is taken away,
-        and the source gets its rows from the part."""
+        and the source gets its rows from the file."""
         import duckdb
 
         columns = list(self._table.columns)
@@ -233,36 +235,27 @@ class Index(Generic[Row]):
             self._sidecars.discard_sidecar(source.sidecar)
             source.sidecar, source.rows = None, self._read_again(source)
 
-    def _list_sources(self, path: Path) -> Iterator[_IndexedPart[Row]]:
-        """Yield the parts of a file and its tail, in order; RunError for a damaged one."""
-        base = 0
+    def _index_file(self, path: Path) -> Iterator[_IndexedFile[Row]]:
+        """Yield a file's rows, nothing without a file; RunError for a damaged one."""
         try:
-            stores = self._table.is_slow or not _is_small(path)
-            for part, stream in iter_streams(path):
-                source, size = self._open_source(path, base, part, stream, stores)
-                yield source
-                base += size
-        except (RunError, OSError) as error:
-            self._raise_with_line(path, error)
-
-    def _open_source(
-        self, path: Path, base: int, part: Path, stream: BinaryIO, stores: bool
-    ) -> tuple[_IndexedPart[Row], int]:
-        """Return a part and its bytes of text."""
-        before = identify_file(part, stream)
-        source = _IndexedPart[Row](path, base, before)
-        sealed = stores and (part != path or before.size >= WORTH)
-        source.sidecar = self._sidecars.find_sidecar(before) if sealed else None
+            before = identify_path(path)
+        except OSError as error:
+            raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
+        if before is None:
+            return
+        source = _IndexedFile[Row](path, before)
+        stores = before.size >= WORTH and (self._table.is_slow or before.size >= SMALL)
+        source.sidecar = self._sidecars.find_sidecar(before) if stores else None
         if source.sidecar is None:
-            lines = self._read_lines(part, stream)
+            lines = self._read_lines(path)
             source.rows = list(islice(lines, HELD))
             if len(source.rows) == HELD:
                 self._spill_rows(source, lines)
-            if sealed and before.is_settled() and identify_file(part, stream) == before:
+            if stores and before.is_settled() and identify_path(path) == before:
                 self._store_source(source)
-        return source, before.text_size(part)
+        yield source
 
-    def _spill_rows(self, source: _IndexedPart[Row], more: Iterator[tuple[Any, ...]]) -> None:
+    def _spill_rows(self, source: _IndexedFile[Row], more: Iterator[tuple[Any, ...]]) -> None:
         """Move a source's rows, and the many that follow, to a file of this process alone."""
         batches = chain([source.rows], iter(lambda: list(islice(more, HELD)), []))
         try:
@@ -279,7 +272,7 @@ class Index(Generic[Row]):
             raise disk_error(self._folder or Path(tempfile.gettempdir()), error) from None
         source.sidecar, source.rows = Path(name), []
 
-    def _store_source(self, source: _IndexedPart[Row]) -> None:
+    def _store_source(self, source: _IndexedFile[Row]) -> None:
         """Store a source's rows as a sidecar where that can be."""
         spilled = source.sidecar
         if spilled is None:
@@ -291,37 +284,16 @@ class Index(Generic[Row]):
             if spilled is not None:
                 spilled.unlink(missing_ok=True)
 
-    def _read_lines(self, part: Path, stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a part's whole lines."""
-        read_line, where, start = self._table.read_line, str(part), 0
-        while line := stream.readline(LONGEST + 1):
-            if len(line) > LONGEST:
-                raise RunError(f"{where}: found a record of more than {LONGEST:,} bytes")
-            if line.endswith(b"\n") and line != b"\n":
-                yield (start, len(line), *read_line(where, line))
-            start += len(line)
+    def _read_lines(self, path: Path) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a file's whole lines; RunError for a damaged one."""
+        for number, start, line in lines_with_offsets(path):
+            yield (start, len(line), *self._table.read_line(f"{path}:{number}", line))
 
-    def _read_again(self, source: _IndexedPart[Row]) -> list[tuple[Any, ...]]:
-        for part, stream in iter_streams(source.path):
-            if identify_file(part, stream) == source.identity:
-                return list(self._read_lines(part, stream))
-        raise RunError(f"{source.path}: changed while it was read; repeat the command")
-
-    def _raise_with_line(self, path: Path, error: Exception) -> None:
-        """Raise what is wrong with a file, its line numbered from the file's beginning."""
-        for number, _, line in lines_with_offsets(path):
-            self._table.read_line(f"{path}:{number}", line)
-        if isinstance(error, RunError):
-            raise error
-        raise RunError(f"{path}: cannot be read: {error}") from None
-
-
-def _is_small(path: Path) -> bool:
-    """Whether a file and its parts are read sooner than an index of them."""
-    try:
-        return plain_size(path) < SMALL
-    except FileNotFoundError:  # a part was compressed meanwhile, which long files are
-        return False
+    def _read_again(self, source: _IndexedFile[Row]) -> list[tuple[Any, ...]]:
+        rows = list(self._read_lines(source.path))
+        if identify_path(source.path) != source.identity:
+            raise RunError(f"{source.path}: changed while it was read; repeat the command")
+        return rows
 
 
 def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:

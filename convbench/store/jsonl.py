@@ -1,8 +1,7 @@
 """Append and read JSON lines files, and write small files atomically.
 
 A process killed while it writes leaves at most one line without its newline. Readers skip it;
-the next writer cuts it off. The older lines of a long file are compressed into parts beside it
-(`store.parts`), which are read as if they were in it.
+the next writer cuts it off.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from typing import Any, Self
 import orjson
 
 from convbench.errors import RunError
-from convbench.store.parts import LONG, WORTH, Compressor, raw_lines
 from convbench.store.shape import LONGEST, parse_object
 from convbench.util.redact import known_forms, redact_bytes
-from convbench.util.regular import open_new, open_to_append
+from convbench.util.regular import open_new, open_to_append, open_to_read
 
 SHOWN = 40
 """Characters of a file's name in that of its temporary file, whose length is limited."""
@@ -37,8 +35,6 @@ class Appender:
         self.path = path
         self._hidden = known_forms() if redacted else ()
         self._file: FileIO | None = None
-        self._compressor: Compressor | None = None
-        self._size = 0
 
     def open_file(self) -> FileIO:
         """Return the file opened for appending, after cutting off a torn last line; as it is if
@@ -49,9 +45,8 @@ class Appender:
         if self._file is not None:
             return self._file
         try:
-            self._compressor = self._compressor or Compressor(self.path)
             file = open_to_append(self.path)
-            self._size = _cut_torn_line(self.path, file.fileno())
+            _cut_torn_line(self.path, file.fileno())
         except OSError as error:
             raise disk_error(self.path, error) from None
         self._file = file  # only now: nothing is appended to a torn line that could not be cut
@@ -61,8 +56,7 @@ class Appender:
         """Append one line, given without its newline, and pass it to the system at once.
 
         A killed process therefore loses no line. A line that does not fit on the disk leaves no
-        torn line and raises RunError. At 16 MiB the file is renamed to a part, which a thread
-        compresses.
+        torn line and raises RunError.
         """
         file = self.open_file()
         data = memoryview(redact_bytes(line, self._hidden) + b"\n")
@@ -74,43 +68,22 @@ class Appender:
             descriptor = file.fileno()
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
             raise disk_error(self.path, error) from None
-        self._size += written
-        if self._size >= LONG:
-            self._rotate(file)
-
-    def _rotate(self, file: FileIO) -> FileIO:
-        """Start to compress what was written, and open an empty file for the next lines."""
-        file.close()
-        self._file = None
-        try:
-            if self._compressor is not None:
-                self._compressor.rotate()
-        except OSError as error:
-            raise disk_error(self.path, error) from None
-        return self.open_file()
 
     def close(self) -> None:
         """Sync the file to the disk and close it; a later line opens it again.
 
-        Do nothing if it is not open.
-
-        A file of 4 MiB or more becomes a compressed part first; this waits until it is compressed.
-        Raises RunError.
+        Do nothing if it is not open. Raises RunError.
         """
-        file, compressor = self._file, self._compressor
+        file = self._file
         if file is None:
             return
-        if self._size >= WORTH:
-            file = self._rotate(file)
         try:
             os.fsync(file.fileno())
         except OSError as error:
             raise disk_error(self.path, error) from None
         finally:
             file.close()
-            self._file = self._compressor = None
-            if compressor is not None:
-                compressor.wait()
+            self._file = None
 
     def __enter__(self) -> Self:
         self.open_file()
@@ -125,8 +98,8 @@ class Appender:
         self.close()
 
 
-def _cut_torn_line(path: Path, descriptor: int) -> int:
-    """Cut off what follows the last newline. Return the number of bytes that are left."""
+def _cut_torn_line(path: Path, descriptor: int) -> None:
+    """Cut off what follows the last newline."""
     size = os.fstat(descriptor).st_size
     at = size
     while at > 0:
@@ -140,12 +113,32 @@ def _cut_torn_line(path: Path, descriptor: int) -> int:
         at = start
     if at < size:
         os.ftruncate(descriptor, at)
-    return at
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Yield every line of a file with its newline; a torn last line and empty lines too.
+
+    Without a file nothing is yielded. Raises RunError for a line of more than 256 MiB, and for a
+    file that cannot be read.
+    """
+    number = 0
+    try:
+        with open_to_read(path) as stream:
+            while line := stream.readline(LONGEST + 1):
+                number += 1
+                if len(line) > LONGEST:
+                    raise RunError(
+                        f"{path}:{number}: found a record of more than {LONGEST:,} bytes"
+                    )
+                yield line
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number from 1, line with its newline) of every complete line, those of parts
-    first.
+    """Yield (line number from 1, line with its newline) of every complete line.
 
     Empty lines and a torn last line are left out, but numbers count them. Without a file nothing is
     yielded. Raises RunError for a line of more than 256 MiB and for a file that cannot be read.
@@ -156,8 +149,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def lines_with_offsets(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield (line number from 1, byte offset, line with its newline) of every complete line.
 
-    Numbers and offsets count through the parts and the file as one text. Empty lines and a torn
-    last line are left out; without a file nothing is yielded. Raises RunError as `raw_lines` does.
+    Empty lines and a torn last line are left out, but count; without a file nothing is yielded.
+    Raises RunError as `raw_lines` does.
     """
     start = 0
     for number, line in enumerate(raw_lines(path), 1):

@@ -29,7 +29,6 @@ from convbench.store.jsonl import (
 )
 from convbench.store.keys import AttemptCounts, Hashes, read_key_fields, superseded_ordinals
 from convbench.store.locks import folder_lock, shared_folder_lock
-from convbench.store.parts import list_files
 from convbench.store.run_format import parse_manifest
 from convbench.store.shape import (
     Record,
@@ -45,7 +44,7 @@ class StoredConversation(NamedTuple):
 
     path: Path
     start: int
-    """Byte offset of the line in the file and its parts, read as one text."""
+    """Byte offset of the line in the file."""
     line: bytes
     conversation: Conversation
 
@@ -83,10 +82,8 @@ class Run:
         with cls(path, manifest).lock():
             if (path / "run.json").exists():
                 raise RunError(f"{path}: already holds a run; expected an empty directory")
-            for left in list_files(
-                path / "examples.jsonl"
-            ):  # from a process killed before run.json
-                left.unlink()
+            # from a process killed before run.json
+            (path / "examples.jsonl").unlink(missing_ok=True)
             with Appender(path / "examples.jsonl") as file:
                 for example in examples:
                     file.write(example.model_dump_json().encode())

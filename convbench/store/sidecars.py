@@ -1,4 +1,4 @@
-"""The user's folder of sidecars: Parquet files that hold the index of parts of runs.
+"""The user's folder of sidecars: Parquet files that hold the index of files of runs.
 
 Only a complete file of this user's own, which nobody else can write, is read. Where the folder
 cannot be used, which is reported once, nothing is stored and callers keep their rows in memory.
@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from convbench import schema
-from convbench.store.parts import COMPRESSED, part_size
 from convbench.util.cache import cache_folder
 from convbench.util.regular import open_to_read
 
 SETTLE_SECONDS = 2.0
-"""A part that changed later than this is not stored: another change could carry the same time."""
+"""A file that changed later than this is not stored: another change could carry the same time."""
 LARGEST = 10 << 30
 """Bytes of all sidecars; those that were used longest ago go first."""
 LEFT_S = 24 * 3600.0
@@ -56,10 +55,6 @@ class FileIdentity(NamedTuple):
         another time."""
         return time.time() - self.changed_ns / 1e9 > SETTLE_SECONDS
 
-    def text_size(self, part: Path) -> int:
-        """Return the bytes of text in this part, those before compression for a compressed one."""
-        return part_size(part) if part.suffix == COMPRESSED else self.size
-
 
 def identify_file(path: Path, stream: BinaryIO) -> FileIdentity:
     """Return what identifies an open file: real folder, name, device, inode, size and change
@@ -71,11 +66,20 @@ def identify_file(path: Path, stream: BinaryIO) -> FileIdentity:
     )
 
 
+def identify_path(path: Path) -> FileIdentity | None:
+    """Return what identifies a file; None without one."""
+    try:
+        with open_to_read(path) as stream:
+            return identify_file(path, stream)
+    except FileNotFoundError:
+        return None
+
+
 class Sidecars:
     """The sidecars of one table."""
 
     def __init__(self, table: str, depends_on: str = "") -> None:
-        """`depends_on`: what rows depend on beside the part and the program that makes them."""
+        """`depends_on`: what rows depend on beside the file and the program that makes them."""
         self._table = table, depends_on
         self._stored = False
         try:
@@ -85,7 +89,7 @@ class Sidecars:
             self._folder = NOWHERE
 
     def find_sidecar(self, identity: FileIdentity) -> Path | None:
-        """Return the path of a part's sidecar, or None if there is none that can be trusted.
+        """Return the path of a file's sidecar, or None if there is none that can be trusted.
 
         Its modification time is set to now, by which sidecars are pruned.
         """
@@ -103,7 +107,7 @@ class Sidecars:
     def store_rows(
         self, identity: FileIdentity, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
     ) -> Path | None:
-        """Write a part's rows, which begin with their first byte and length, as its sidecar, and
+        """Write a file's rows, which begin with their first byte and length, as its sidecar, and
         return the path.
 
         Return None where it cannot be stored, which is logged once.
@@ -111,7 +115,7 @@ class Sidecars:
         return self._store_sidecar(identity, lambda file: write_rows(file, columns, [rows]))
 
     def store_file(self, identity: FileIdentity, source: Path) -> Path | None:
-        """Copy a Parquet file as the sidecar of a part and return the path; None where it cannot be
+        """Copy a Parquet file as the sidecar of a file and return the path; None where it cannot be
         stored."""
         with source.open("rb") as opened:
             return self._store_sidecar(identity, partial(shutil.copyfileobj, opened))

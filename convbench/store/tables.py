@@ -33,7 +33,6 @@ from convbench.store.limits import (
     as_keyboard_interrupt,
     seal_memory,
 )
-from convbench.store.parts import COMPRESSED, list_files, read_frames
 from convbench.store.run import Run
 from convbench.store.shape import parse_object, parse_record
 from convbench.util.regular import open_to_read
@@ -86,8 +85,6 @@ CLOSED = (
     "SET python_enable_replacements = false",
     "SET lock_configuration = true",
 )
-AT_ONCE = 4
-"""Parts of a file that are read at once: DuckDB holds buffers for each."""
 LONGEST = (1, 16, 256)
 """Largest record in MiB: limits that are tried in turn, since a large one costs memory."""
 
@@ -191,7 +188,7 @@ def _load_records(
             if path.exists() and not path.is_file():
                 raise RunError(f"{path}: found no file; expected JSON lines")
             if size_of(path):
-                _insert_file(connection, name, number, path, None, text)
+                _insert_file(connection, name, number, path, path, text)
     if name == "examples" and _has_duplicates(connection, name, "run_no, example_id"):
         _refuse_duplicates(connection, name, "example_id", runs)
     if _has_duplicates(connection, name, key):
@@ -201,15 +198,15 @@ def _load_records(
         )
 
 
-def read_part(connection: DuckDBPyConnection, name: str, path: Path, part: Path) -> None:
-    """Create or replace the table raw.NAME with every record of one part of a run's file; `run_no`
-    is 0.
+def read_piece(connection: DuckDBPyConnection, name: str, path: Path, piece: Path) -> None:
+    """Create or replace the table raw.NAME with every record of a run's file, or of a piece of it;
+    `run_no` is 0.
 
-    `path` is the file that the part belongs to, for errors. The schema `raw` must exist. Raises
+    `path` is the file that the piece belongs to, for errors. The schema `raw` must exist. Raises
     RunError for a damaged file.
     """
     _create_table(connection, name)
-    _insert_file(connection, name, 0, path, part, text=True)
+    _insert_file(connection, name, 0, path, piece, text=True)
 
 
 def _create_table(connection: DuckDBPyConnection, name: str) -> None:
@@ -251,10 +248,10 @@ def _insert_file(
     name: str,
     number: int,
     path: Path,
-    part: Path | None,
+    piece: Path,
     text: bool,
 ) -> None:
-    """Append one file, or one part of it, to raw.NAME. A torn last line is left out. Raises
+    """Append a file, or a piece of it, to raw.NAME. A torn last line is left out. Raises
     RunError for other damage."""
     import duckdb
 
@@ -262,7 +259,7 @@ def _insert_file(
     listed = ", ".join(f"'{column}': '{kind}'" for column, kind in read.items())
     insert = (
         f"INSERT INTO raw.{name} (run_no, {', '.join(map(_quote_name, read))}) "  # noqa: S608
-        f"SELECT {number}, * FROM read_json([%s], format='newline_delimited', "
+        f"SELECT {number}, * FROM read_json(%s, format='newline_delimited', "
         f"maximum_object_size=%d, columns={{{listed}}})"
     )
     message = ""
@@ -270,13 +267,8 @@ def _insert_file(
         for longest in LONGEST:  # a further try also helps if the file grew while it was read
             connection.execute("BEGIN")
             try:
-                places = [
-                    sql_literal(file)
-                    for file in _readable_files([part] if part else list_files(path), Path(folder))
-                ]
-                for start in range(0, len(places), AT_ONCE):
-                    some = ", ".join(places[start : start + AT_ONCE])
-                    connection.execute(insert % (some, longest << 20))
+                if (readable := _readable_file(piece, Path(folder))) is not None:
+                    connection.execute(insert % (sql_literal(readable), longest << 20))
                 connection.execute("COMMIT")
                 break
             except (duckdb.Error, FileNotFoundError) as error:
@@ -301,29 +293,23 @@ def _name_fault(path: Path, name: str) -> None:
         parse_record(where, line, MODELS[name])
 
 
-def _readable_files(parts: Sequence[Path], folder: Path) -> list[Path]:
-    """Return paths that DuckDB can read instead of these parts: the part itself, a link in `folder`
-    if its name has wildcards, or a copy of its complete lines if the last one is torn."""
-    readable = []
-    for part in parts:
-        packed = part.suffix == COMPRESSED
-        if packed:
-            read_frames(part)
-        size = part.stat().st_size if packed else end_of_lines(part)
-        if not size:
-            continue
-        cut = size != part.stat().st_size
-        if not cut and not set("*?[]{}") & set(str(part)):
-            readable.append(part)
-            continue
-        other = folder / f"{len(readable)}-{part.name}"
-        other.unlink(missing_ok=True)
-        if cut:
-            _copy_start(part, other, size)
-        else:
-            other.symlink_to(part.resolve())
-        readable.append(other)
-    return readable
+def _readable_file(path: Path, folder: Path) -> Path | None:
+    """Return a path that DuckDB can read instead of a file: the file itself, a link in `folder` if
+    its name has wildcards, or a copy of its complete lines if the last one is torn; None if it has
+    no complete line."""
+    size = end_of_lines(path)
+    if not size:
+        return None
+    cut = size != path.stat().st_size
+    if not cut and not set("*?[]{}") & set(str(path)):
+        return path
+    other = folder / path.name
+    other.unlink(missing_ok=True)
+    if cut:
+        _copy_start(path, other, size)
+    else:
+        other.symlink_to(path.resolve())
+    return other
 
 
 def _copy_start(path: Path, other: Path, length: int) -> None:

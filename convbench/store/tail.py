@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from convbench.store.byte_offsets import OffsetReader
-from convbench.store.parts import list_files
+from convbench.store.byte_offsets import end_of_lines, read_range
 from convbench.store.run import Run
 
 GROWING = ("conversations", "verdicts", "comparisons", "advantages")
@@ -19,16 +18,14 @@ FileStates = tuple[tuple[str, int, int], ...]
 
 
 def file_states(run: Run) -> FileStates:
-    """Return (path within the run, bytes, modification time in ns) of the files that grow and their
-    parts.
+    """Return (path within the run, bytes, modification time in ns) of the files that grow.
 
-    Files of shards are included, missing ones left out; nothing is read.
+    Missing ones are left out; nothing is read.
     """
     states = []
-    for file in _growing_files(run):
-        for path in list_files(file):
-            at = path.stat()
-            states.append((str(path.relative_to(run.path)), at.st_size, at.st_mtime_ns))
+    for path in _growing_files(run):
+        at = path.stat()
+        states.append((path.name, at.st_size, at.st_mtime_ns))
     return tuple(states)
 
 
@@ -39,20 +36,20 @@ def last_changed(run: Run) -> float:
 
 
 def _growing_files(run: Run) -> list[Path]:
-    return [path for name in GROWING for path in [run.path / f"{name}.jsonl"]]
+    files = (run.path / f"{name}.jsonl" for name in GROWING)
+    return [path for path in files if path.exists()]
 
 
 def read_ends(run: Run) -> dict[Path, tuple[int, str]]:
     """Return, by path, the offset of the end of its last complete line and a hash of the bytes
     before it.
 
-    The hash is the hex SHA-256 of up to 4,096 bytes. Files of shards are included; a file that is
-    missing or has no complete line is left out.
+    The hash is the hex SHA-256 of up to 4,096 bytes. A file that is missing or has no complete line
+    is left out.
     """
     ends = {}
     for path in _growing_files(run):
-        places = OffsetReader(path)
-        if end := places.find_end():
+        if end := end_of_lines(path):
             start = max(0, end - LOOKED_AT)
-            ends[path] = end, hashlib.sha256(places.read_range(start, end - start)).hexdigest()
+            ends[path] = end, hashlib.sha256(read_range(path, start, end - start)).hexdigest()
     return ends

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
-from convbench.store.byte_offsets import OffsetReader
+from convbench.store.byte_offsets import read_range
 from convbench.store.limits import OFTEN, OutOfMemory, as_keyboard_interrupt, limit_query
 from convbench.store.shape import parse_record
-from convbench.viewer.rows import PartRows, RowFiles
+from convbench.viewer.rows import PieceRows, RowFiles
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -51,7 +51,7 @@ class ViewIndex:
     connection: DuckDBPyConnection
     judges: list[str]
     """Judges by name; the column `reward_K` holds the rewards of the K-th."""
-    files: list[OffsetReader]
+    files: list[Path]
     """Files of conversations; the upper bits of a `position` are the number of one."""
     readable: list[Path]
     """What DuckDB reads for it."""
@@ -171,9 +171,9 @@ class ViewIndex:
         """
         location = self.locate_conversation(conversation_id)
         run, file = self.runs[location["run_no"]], self.files[location["file"]]
-        where = f"{file.path}: byte {location['start']}"
+        where = f"{file}: byte {location['start']}"
         conversation = parse_record(
-            where, file.read_range(location["start"], location["length"]), Conversation
+            where, read_range(file, location["start"], location["length"]), Conversation
         )
         if conversation.conversation_id != conversation_id:
             raise RunError(f"{where}: the file was written anew since it was read")
@@ -265,9 +265,7 @@ def build_index(
     listed = LISTED if "conversations" in raw_statements else NO_ROWS
     for statement in (*listed, *_index_statements(judges)):
         connection.execute(statement)
-    index = ViewIndex(
-        unique, connection, judges, [OffsetReader(path) for path in files], readable, rows
-    )
+    index = ViewIndex(unique, connection, judges, files, readable, rows)
     say(
         f"{index.total:,} conversations, {len(judge_rows)} "
         f"judge{'' if len(judge_rows) == 1 else 's'}"
@@ -275,7 +273,7 @@ def build_index(
     return index
 
 
-def _raw_table_sql(name: str, parts: Sequence[PartRows], files: Sequence[Path]) -> list[str]:
+def _raw_table_sql(name: str, parts: Sequence[PieceRows], files: Sequence[Path]) -> list[str]:
     """Return what makes raw.NAME of the rows of its parts, the newest record of a key alone."""
     numbers = {path: number for number, path in enumerate(files)}
     paths = ", ".join(tables.sql_literal(part.rows) for part in parts)

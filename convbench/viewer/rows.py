@@ -1,8 +1,8 @@
 """The viewer's rows: conversations and verdicts of some runs, as Parquet files that DuckDB reads.
 
-Those of a sealed part are sidecars (`store/sidecars.py`), made once; those of the open tail, of
-parts that have just changed, and of all where no sidecar can be stored, lie in a folder of this
-process. Of a tail that grows only the new lines are read.
+Those of a long file that is written no more are sidecars (`store/sidecars.py`), made once; those of
+a file that has just changed, and of all where no sidecar can be stored, lie in a folder of this
+process. Of a file that grows only the new lines are read.
 """
 # ruff: noqa: S608 - the SQL is made of names of our own
 
@@ -25,11 +25,17 @@ from convbench import answers, store
 from convbench.errors import RunError
 from convbench.store import Run, guard, tables
 from convbench.store.byte_offsets import end_of_lines, size_of
-from convbench.store.jsonl import disk_error
+from convbench.store.jsonl import disk_error, raw_lines
 from convbench.store.limits import OFTEN, allow_spilling
-from convbench.store.parts import COMPRESSED, iter_streams, open_part, raw_lines
 from convbench.store.scratch import scratch_path
-from convbench.store.sidecars import GLOB, FileIdentity, Sidecars, hash_files, identify_file
+from convbench.store.sidecars import (
+    GLOB,
+    FileIdentity,
+    Sidecars,
+    hash_files,
+    identify_file,
+    identify_path,
+)
 from convbench.store.tail import LOOKED_AT
 from convbench.store.views import select_conversations
 from convbench.util.regular import open_to_read
@@ -59,20 +65,17 @@ ROWS = {
 figures and searches need."""
 ROW_GROUP = 10_240
 """Rows that are written and read together: what they hold of texts lies in memory."""
-STORED = 256 << 10
-"""Bytes of an open tail from which on its rows are stored, when it is read first: the run may have
-ended. Grading them again would take a tenth of a second."""
 PIECES = 32
-"""Pieces of a tail beyond which it is read anew as one."""
+"""Pieces of a file beyond which it is read anew as one."""
 
 
-class PartRows(NamedTuple):
-    """The rows of one part of a file of conversations or verdicts, or of a piece of its tail."""
+class PieceRows(NamedTuple):
+    """The rows of a file of conversations or verdicts, or of a piece of it."""
 
     run_no: int
     name: str
     path: Path
-    """The file, whatever its parts."""
+    """The file."""
     base: int
     """The place in it that the rows' `start` counts from (`store.byte_offsets`)."""
     rows: Path
@@ -100,7 +103,7 @@ class RowFiles:
         self._numbers = count()
         self._tails: dict[Path, _Tail] = {}
         self._held: dict[FileIdentity, Path] = {}
-        """Rows of sealed parts that are no sidecars, or not yet."""
+        """Rows of whole files that are no sidecars, or not yet."""
         self._before: set[Path] = set()
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -109,73 +112,75 @@ class RowFiles:
         a file already read do not count."""
         size = 0
         for run in runs:
-            for name, sidecars in _PartMaker(run).sidecars.items():
-                for path in [run.path / f"{name}.jsonl"]:
-                    for part, identity, _ in _identified_parts(path):
-                        read = part == path and path in self._tails
-                        if not read and self._find_rows(sidecars, identity) is None:
-                            size += identity.text_size(part)
+            for name, sidecars in _RowMaker(run).sidecars.items():
+                path = run.path / f"{name}.jsonl"
+                identity = identify_path(path)
+                if identity is None or path in self._tails:
+                    continue
+                if self._find_rows(sidecars, identity) is None:
+                    size += identity.size
         return size
 
-    def collect_rows(self, runs: Sequence[Run]) -> list[PartRows]:
-        """Return the rows of these runs as they are now, an item for each part of a file; what is
+    def collect_rows(self, runs: Sequence[Run]) -> list[PieceRows]:
+        """Return the rows of these runs as they are now, an item for each piece of a file; what is
         missing is made and stored.
 
         Raise RunError for damaged records.
         """
-        part_rows: list[PartRows] = []
+        piece_rows: list[PieceRows] = []
         for number, run in enumerate(runs):
-            with closing(_PartMaker(run)) as maker:
+            with closing(_RowMaker(run)) as maker:
                 for name in ROWS:
-                    for path in [run.path / f"{name}.jsonl"]:
-                        pieces = self._collect_file(maker, name, path)
-                        part_rows += [PartRows(number, name, path, *piece) for piece in pieces]
-        self._remove_unused(part_rows)
-        return part_rows
+                    path = run.path / f"{name}.jsonl"
+                    pieces = self._collect_file(maker, name, path)
+                    piece_rows += [PieceRows(number, name, path, *piece) for piece in pieces]
+        self._remove_unused(piece_rows)
+        return piece_rows
 
-    def collect_first(self, runs: Sequence[Run], most: int) -> list[PartRows]:
+    def collect_first(self, runs: Sequence[Run], most: int) -> list[PieceRows]:
         """Return the rows of the first `most` conversations of each run, and of its first verdicts,
         `most` times the number of its judges.
 
-        Of a run in shards only the first file is read. Raise RunError for damaged records.
+        Raise RunError for damaged records.
         """
-        part_rows: list[PartRows] = []
+        piece_rows: list[PieceRows] = []
         for number, run in enumerate(runs):
             judges = len(list((run.path / "judges").glob("*.json"))) or 1
-            with closing(_PartMaker(run)) as maker:
+            with closing(_RowMaker(run)) as maker:
                 for name, lines in (("conversations", most), ("verdicts", most * judges)):
-                    for path in [run.path / f"{name}.jsonl"][:1]:
-                        piece = self._write_lines(islice(raw_lines(path), lines))
-                        if rows := self._make_rows(maker, name, path, piece):
-                            part_rows.append(PartRows(number, name, path, 0, rows))
-        self._remove_unused(part_rows)
-        return part_rows
+                    path = run.path / f"{name}.jsonl"
+                    piece = self._write_lines(islice(raw_lines(path), lines))
+                    if rows := self._make_rows(maker, name, path, piece):
+                        piece_rows.append(PieceRows(number, name, path, 0, rows))
+        self._remove_unused(piece_rows)
+        return piece_rows
 
-    def _collect_file(self, maker: _PartMaker, name: str, path: Path) -> Iterator[tuple[int, Path]]:
-        """Yield the first byte and the rows of each part of a file, and of each piece of its
-        tail."""
-        base, sidecars = 0, maker.sidecars[name]
-        for part, identity, stream in _identified_parts(path):
-            rows = self._find_rows(sidecars, identity)
-            if rows is None and part == path:
-                pieces = self._extend_tail(maker, name, path, identity, stream).pieces
-                yield from ((base + start, rows) for start, rows in pieces)
-                continue
-            rows = rows or self._make_rows(maker, name, path, part)
-            if rows and identify_file(part, stream) == identity:
-                rows = self._store_rows(sidecars, identity, rows)
-            if rows and part == path and path in self._tails:
-                self._tails[path].pieces = [(0, rows)]
-            if rows:
-                yield base, rows
-            base += identity.text_size(part)
+    def _collect_file(self, maker: _RowMaker, name: str, path: Path) -> Sequence[tuple[int, Path]]:
+        """Return the first byte and the rows of each piece of a file; none without a file."""
+        if not path.exists():
+            return ()
+        sidecars = maker.sidecars[name]
+        try:
+            with open_to_read(path) as stream:
+                identity = identify_file(path, stream)
+                rows = self._find_rows(sidecars, identity)
+                if rows is None:
+                    return self._extend_tail(maker, name, path, identity, stream).pieces
+                if identify_file(path, stream) == identity:
+                    rows = self._store_rows(sidecars, identity, rows)
+                end = end_of_lines(path)
+                look = _tail_hash(stream, end)
+        except OSError as error:
+            raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
+        self._tails[path] = _Tail(identity.inode, end, look, [(0, rows)])
+        return self._tails[path].pieces
 
     def _find_rows(self, sidecars: Sidecars, identity: FileIdentity) -> Path | None:
-        """Return the rows of a part that was not changed since they were made."""
+        """Return the rows of a file that was not changed since they were made."""
         return self._held.get(identity) or sidecars.find_sidecar(identity)
 
     def _store_rows(self, sidecars: Sidecars, identity: FileIdentity, rows: Path) -> Path:
-        """Return the rows of a part as a sidecar, where that may be and was not done."""
+        """Return the rows of a file as a sidecar, where that may be and was not done."""
         if rows.parent != self._folder:
             return rows
         stored = sidecars.store_file(identity, rows) if identity.is_settled() else None
@@ -186,11 +191,13 @@ class RowFiles:
         return stored or rows
 
     def _extend_tail(
-        self, maker: _PartMaker, name: str, path: Path, identity: FileIdentity, stream: BinaryIO
+        self, maker: _RowMaker, name: str, path: Path, identity: FileIdentity, stream: BinaryIO
     ) -> _Tail:
         """Return what was read of a file that is appended to, its new lines too."""
         tail = self._tails.get(path, _Tail(identity.inode))
         same = tail.inode == identity.inode and tail.end <= identity.size
+        # a sidecar may have been pruned
+        same = same and all(rows.exists() for _, rows in tail.pieces)
         if not same or len(tail.pieces) > PIECES or tail.look != _tail_hash(stream, tail.end):
             tail = _Tail(identity.inode)
         self._tails[path] = tail
@@ -199,28 +206,21 @@ class RowFiles:
             piece = self._write_lines(_read_blocks(stream, identity.size - tail.end))
             start, end = tail.end, tail.end + end_of_lines(piece)
             rows = self._make_rows(maker, name, path, piece)
-            as_part = not start and identity.size >= STORED
-            if rows and as_part and identify_file(path, stream) == identity:
+            if rows and not start and identify_file(path, stream) == identity:
                 rows = self._store_rows(maker.sidecars[name], identity, rows)
             tail.pieces += [(start, rows)] if rows else []
             tail.end, tail.look = end, _tail_hash(stream, end)
         return tail
 
-    def _make_rows(self, maker: _PartMaker, name: str, path: Path, part: Path) -> Path | None:
-        """Make the rows of a part; None where it holds no record."""
+    def _make_rows(self, maker: _RowMaker, name: str, path: Path, piece: Path) -> Path | None:
+        """Make the rows of a piece, and remove it; None where it holds no record."""
         rows = self._new_path(".parquet")
-        try:
-            any_rows = maker.make_rows(name, path, part, rows)
-        except RunError:
-            if part.exists():
-                raise
-            any_rows = maker.make_rows(name, path, part.with_name(part.name + COMPRESSED), rows)
-        if part.parent == self._folder:
-            part.unlink()
+        any_rows = maker.make_rows(name, path, piece, rows)
+        piece.unlink()
         return rows if any_rows else None
 
     def _write_lines(self, blocks: Iterable[bytes]) -> Path:
-        """Return a file of lines, to be read as a part."""
+        """Return a file of lines, to be read as a piece."""
         piece = self._new_path(".jsonl")
         try:
             with piece.open("wb") as file:
@@ -240,10 +240,10 @@ class RowFiles:
             )
         return self._folder / f"{next(self._numbers)}{ending}"
 
-    def _remove_unused(self, part_rows: Sequence[PartRows]) -> None:
+    def _remove_unused(self, piece_rows: Sequence[PieceRows]) -> None:
         """Remove files that neither these rows nor those before them have, which somebody may still
         be asking."""
-        now = {part.rows for part in part_rows}
+        now = {piece.rows for piece in piece_rows}
         self._held = {of: rows for of, rows in self._held.items() if rows in now}
         for path in self._folder.glob("*.parquet") if self._folder.is_dir() else ():
             if path not in now | self._before:
@@ -251,8 +251,8 @@ class RowFiles:
         self._before = now
 
 
-class _PartMaker:
-    """Makes rows of parts of one run, in a database of its own that no user asks."""
+class _RowMaker:
+    """Makes rows of one run, in a database of its own that no user asks."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -260,7 +260,7 @@ class _PartMaker:
     @cached_property
     def sidecars(self) -> dict[str, Sidecars]:
         """The sidecars of each file of records."""
-        questions = [identify_file(*part) for part in iter_streams(self.run.examples_file)]
+        questions = identify_path(self.run.examples_file)
         graded_by = repr((self.run.manifest.model_dump_json(), questions))
         return {
             "conversations": Sidecars("view conversations", _program_hash() + graded_by),
@@ -270,21 +270,19 @@ class _PartMaker:
     @cached_property
     def _connection(self) -> DuckDBPyConnection:
         connection = tables.connect_runs([self.run], ("examples",), closed=False)
-        allow_spilling(
-            connection, sum(map(size_of, [self.run.path / "conversations.jsonl"])), OFTEN
-        )
+        allow_spilling(connection, size_of(self.run.conversations_file), OFTEN)
         return connection
 
-    def make_rows(self, name: str, path: Path, part: Path, rows: Path) -> bool:
-        """Write the rows of a part; return False where it holds no record. Raises RunError for a
+    def make_rows(self, name: str, path: Path, piece: Path, rows: Path) -> bool:
+        """Write the rows of a piece; return False where it holds no record. Raises RunError for a
         damaged one."""
         import duckdb
         import pyarrow
 
         try:
             connection = self._connection
-            tables.read_part(connection, name, path, part)
-            starts, lengths = _line_spans(part)
+            tables.read_piece(connection, name, path, piece)
+            starts, lengths = _line_spans(piece)
             spans = pyarrow.table({"k": range(len(starts)), "start": starts, "length": lengths})
             connection.register("spans", spans)
             connection.execute(
@@ -315,19 +313,10 @@ class _PartMaker:
                 sidecars.prune_folder()
 
 
-def _identified_parts(path: Path) -> Iterator[tuple[Path, FileIdentity, BinaryIO]]:
-    """Yield every part of a file, open. Raises RunError for what cannot be read."""
-    try:
-        for part, stream in iter_streams(path):
-            yield part, identify_file(part, stream), stream
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
-def _line_spans(part: Path) -> tuple[array[int], array[int]]:
-    """Return where each record of a part begins, and its bytes."""
+def _line_spans(piece: Path) -> tuple[array[int], array[int]]:
+    """Return where each record of a piece begins, and its bytes."""
     starts, lengths, at = array("q"), array("q"), 0
-    with open_part(part) if part.suffix == COMPRESSED else open_to_read(part) as lines:
+    with open_to_read(piece) as lines:
         for line in lines:
             if line.endswith(b"\n") and line != b"\n":
                 starts.append(at)

@@ -32,7 +32,7 @@ FUNCTIONS = {"compile", "sub", "subn", "search", "match", "fullmatch", "finditer
              "split"}  # fmt: skip
 ANCHORED = {"match", "fullmatch"}
 NAMES = ("experiments/preflight.py", "formats/inspect_log.py", "reports/experiment/printed.py",
-         "store/guard.py", "store/parts.py")  # fmt: skip
+         "store/guard.py")  # fmt: skip
 """Files whose functions make patterns for names and lines of ours, none for what a model wrote."""
 SHORT, LONG = 5_000, 20_000
 MOST = 10.0

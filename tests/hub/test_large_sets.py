@@ -1,4 +1,4 @@
-"""Sets too large for memory: made in portions, their records compressed, pulled all the same."""
+"""Sets too large for memory: made in portions, pulled all the same."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import HubError, RunError
-from convbench.formats.check import check_names, check_run
+from convbench.formats.check import check_run
 from convbench.hub.dataset import write_dataset_folder
 from convbench.hub.figures import card_figures
 from convbench.hub.tables import open_portions, write_tables
 from convbench.schema import Turn
-from convbench.store import Run, jsonl
-from convbench.store.jsonl import numbered_lines
-from convbench.store.parts import make_compressor
+from convbench.store import Run
 from tests.helpers.runs import conversation, example, failed, verdict, write_run
-
-SHORT = 256 << 10
-"""Bytes at which a file is compressed here."""
 
 
 def told(count: int, words: int = 40) -> str:
@@ -65,37 +60,8 @@ def test_portions_give_the_tables_of_the_whole(tmp_path: Path) -> None:
         assert first.equals(second)
 
 
-@pytest.fixture(scope="module")
-def laid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
-    """A set whose conversations are long enough to be compressed."""
-    home = tmp_path_factory.mktemp("large")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonl, "WORTH", SHORT)
-        run = many(home / "run", 60, words=250)
-        write_dataset_folder(run, "me/set", home / "set", judge="rules")
-    return run, home / "set"
-
-
-@pytest.mark.exhaustive
-def test_long_records_travel_compressed(laid: tuple[Run, Path]) -> None:
-    """Less than the records themselves take, and nothing of them is lost."""
-    run, folder = laid
-    assert (folder / "run" / "conversations.jsonl").stat().st_size == 0
-    assert (folder / "run" / "conversations-00001.jsonl.zst").is_file()
-    names = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*.*")}
-    assert "run/conversations-00001.jsonl.zst" in check_names("me/set", names)
-    assert check_run(folder / "run", "me/set").id == run.manifest.id
-    own, sent = (
-        list(numbered_lines(place / "conversations.jsonl")) for place in (run.path, folder / "run")
-    )
-    assert own == sent
-
-
-def test_a_key_in_a_compressed_part_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_in_many_records_is_found(tmp_path: Path) -> None:
     """With the line it stands in; one that is spelt with an escape too."""
-    monkeypatch.setattr(jsonl, "WORTH", SHORT)
     run = many(tmp_path / "run", 60, words=250)
     file = run.path / "conversations.jsonl"
     whole = file.read_bytes().splitlines(keepends=True)
@@ -106,28 +72,20 @@ def test_a_key_in_a_compressed_part_is_found(
     with pytest.raises(RunError) as caught:
         write_dataset_folder(run, "me/set", tmp_path / "set", judge="rules")
     for line in (41, 71):
-        assert f"conversations-00001.jsonl.zst:{line} (" in str(caught.value)
+        assert f"conversations.jsonl:{line} (" in str(caught.value)
 
 
-def test_another_s_compressed_part_is_bounded_and_checked(
-    laid: tuple[Run, Path], tmp_path: Path
-) -> None:
-    """A bomb, half a frame, and a record that is none."""
-    _, folder = laid
-    place = tmp_path / "run"
-    place.mkdir()
-    for name in ("run.json", "examples.jsonl"):
-        (place / name).write_bytes((folder / "run" / name).read_bytes())
-    part = place / "conversations-00001.jsonl.zst"
-    sound = conversation(0).model_dump_json().encode() + b"\n"
-    bomb = make_compressor().compress(b" " * (100 << 20))
+def test_another_s_records_are_bounded_and_checked(tmp_path: Path) -> None:
+    """A record that is none, and a line without end."""
+    write_dataset_folder(many(tmp_path / "run", 6), "me/set", tmp_path / "set", judge="rules")
+    place = tmp_path / "set" / "run"
+    records = place / "conversations.jsonl"
+    sound = records.read_bytes().splitlines(keepends=True)[0]
     for data, words in (
-        (bomb, "decompress to as many as"),
-        (make_compressor().compress(sound)[:-9], "no whole zstd frame"),
-        (make_compressor().compress(sound + b'{"evil":1}\n'), r"conversations\.jsonl:2: "),
-        (make_compressor().compress(b"x" * (33 << 20)), "more than 33,554,432 bytes"),
+        (sound + b'{"evil":1}\n', r"conversations\.jsonl:2: "),
+        (b"x" * (33 << 20), "more than 33,554,432 bytes"),
     ):
-        part.write_bytes(data)
+        records.write_bytes(data)
         with pytest.raises(HubError, match=words) as caught:
             check_run(place, "me/evil")
         assert "\n" not in str(caught.value)

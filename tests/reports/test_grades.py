@@ -13,7 +13,7 @@ from convbench.reports.policies import Observation, read_policy
 from convbench.schema import Conversation, ProtocolSpec
 from convbench.store import Run, grades
 from convbench.views import sent_temperature
-from tests.helpers.parts import cache, make_run, write_parts
+from tests.helpers.indexed_runs import cache, make_run, write_lines
 from tests.helpers.runs import conversation, example, write_run
 
 __all__ = ["cache"]
@@ -55,7 +55,7 @@ def test_kept_grades_are_those_of_the_texts(tmp_path: Path) -> None:
     with run.conversations_file.open("r+b") as file:
         file.truncate(file.read().rindex(b"\n") + 1)
     old = run.conversations_file.read_text().splitlines()
-    write_parts(run.conversations_file, old + [talk.model_dump_json() for talk in more], 3)
+    write_lines(run.conversations_file, old + [talk.model_dump_json() for talk in more])
     expected = {split: observations(run, split) for split in ("train", "test", "all")}
     kinds = {(one.correct, one.unparsed, one.thinking, one.failed) for one in expected["all"]}
     assert len(kinds) > 3
@@ -65,8 +65,7 @@ def test_kept_grades_are_those_of_the_texts(tmp_path: Path) -> None:
 
 
 def test_a_text_is_graded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a sealed part; those of the tail are graded at each look."""
-    run = make_run(tmp_path / "run", parts=2)
+    run = make_run(tmp_path / "run")
     before = without_verdicts(run, "train")
     graded = []
 
@@ -76,13 +75,13 @@ def test_a_text_is_graded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(grades, "grade_conversation", count)
     assert without_verdicts(run, "train") == before
-    assert 0 < len(graded) < len(before) * 3 // 4
+    assert graded == []
 
 
 def test_changed_questions_and_protocols_are_graded_anew(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", examples=[example(n) for n in range(4)], conversations=[])
     talks = [conversation(n, said="The answer is B. AND SO: nothing") for n in range(4)]
-    write_parts(run.conversations_file, [talk.model_dump_json() for talk in talks], 2)
+    write_lines(run.conversations_file, [talk.model_dump_json() for talk in talks])
     assert [one.correct for one in without_verdicts(run, "all")] == [True] * 4
     text = "".join(example(n, answer="A").model_dump_json() + "\n" for n in range(4))
     for path in run.path.glob("examples*"):
@@ -101,7 +100,7 @@ def test_a_record_that_cannot_be_graded_is_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", examples=[example(n) for n in range(6)], conversations=[])
     lines = [conversation(n).model_dump_json() for n in range(6)]
     lines[4] = lines[4].replace('"speaker":"assistant"', '"speaker":7', 1)
-    write_parts(run.conversations_file, lines, 2)
+    write_lines(run.conversations_file, lines)
     assert len(without_verdicts(run, "train")) == 5
     with pytest.raises(RunError, match=r"conversations\.jsonl:5: turns\.1\.speaker: Input should"):
         read_policy(run, "test")
@@ -134,8 +133,8 @@ def test_verdicts_are_joined_with_their_conversations(
 
 
 def test_words_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every conversation; of a sealed part not again."""
-    run = make_run(tmp_path / "run", parts=2)
+    """Of every conversation."""
+    run = make_run(tmp_path / "run")
     count_words, protocol = grades.count_words, run.manifest.protocol
     expected = [(talk.conversation_id, count_words(protocol, talk)) for talk in run.conversations()]
     counted: list[str] = []
@@ -151,4 +150,5 @@ def test_words_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         words = [(row.conversation_id, words) for row, words in grades.words_rows(run)]
         assert words == expected
         calls.append(len(counted))
-    assert 0 < calls[1] < calls[0]
+    assert calls[0] >= len(expected)
+    assert calls[1] == 0

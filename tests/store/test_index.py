@@ -21,8 +21,7 @@ from convbench.store import Run, index, sidecars
 from convbench.store.byte_offsets import RecordReader
 from convbench.store.index import VerdictRow
 from convbench.store.jsonl import Appender
-from convbench.store.parts import open_part, plain_size
-from tests.helpers.parts import cache, make_run, rows_of_conversations
+from tests.helpers.indexed_runs import cache, make_run, rows_of_conversations
 from tests.helpers.runs import conversation, example, verdict, write_run
 
 __all__ = ["cache"]
@@ -58,7 +57,7 @@ def test_rows_are_what_the_records_say(tmp_path: Path, cache: Path) -> None:
         assert list(run.conversation_rows()) == talks
         assert values_of(run.verdict_rows()) == verdicts
         times.append({path.name: path.stat().st_mtime_ns for path in cache.iterdir()})
-    assert len(times[0]) == 6, "one a sealed part"
+    assert len(times[0]) == 2, "one a file"
     assert times[0].keys() == times[1].keys()
     joined = {row.conversation_id: tuple(question) for row, question in run.joined_rows()}
     examples = {row.conversation_id: run.examples[row.example_id] for row in talks}
@@ -66,10 +65,10 @@ def test_rows_are_what_the_records_say(tmp_path: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_rows_of_long_parts_are_the_same(
+def test_rows_of_long_files_are_the_same(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
 ) -> None:
-    """They are written a few at a time, to a sidecar or, of a young part, to a file that goes with
+    """They are written a few at a time, to a sidecar or, of a young file, to a file that goes with
     the index; in a folder whatever its letters."""
     run = make_run(tmp_path / "run")
     talks, verdicts = rows_of_conversations(run), values_of(run.verdicts())
@@ -83,25 +82,26 @@ def test_rows_of_long_parts_are_the_same(
         assert values_of(run.verdict_rows()) == verdicts
     assert list(temporary.iterdir()) == []
     groups = [parquet.read_metadata(path).num_row_groups for path in cache.glob("*")]
-    assert sorted(groups) == ([4, 4, 4, 6, 6, 6] if stored else [])
+    assert sorted(groups) == ([17, 25] if stored else [])
 
 
 def test_a_small_file_is_read_without_libraries(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(tmp_path / "run")
-    talks, size = rows_of_conversations(run), plain_size(run.conversations_file)
+    talks, size = rows_of_conversations(run), run.conversations_file.stat().st_size
     monkeypatch.setattr(index, "SMALL", size + 1)
     assert list(run.conversation_rows()) == talks
     assert not cache.exists()
     monkeypatch.setattr(index, "SMALL", size)
     assert list(run.conversation_rows()) == talks
-    assert len(list(cache.iterdir())) == 3
+    assert len(list(cache.iterdir())) == 1
 
 
-def test_of_a_long_part_few_rows_lie_in_memory(
+def test_of_a_long_file_few_rows_lie_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(index, "WORTH", 1 << 30)
     path = tmp_path / "verdicts.jsonl"
     path.write_text(f"{verdict(conversation(1), 0.5).model_dump_json()}\n" * 4_000)
     peaks = {}
@@ -115,7 +115,7 @@ def test_of_a_long_part_few_rows_lie_in_memory(
     assert peaks[50] < peaks[10_000] / 4, peaks
 
 
-def test_no_room_for_the_rows_of_a_long_part_is_one_line(
+def test_no_room_for_the_rows_of_a_long_file_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(tmp_path / "run")
@@ -126,7 +126,7 @@ def test_no_room_for_the_rows_of_a_long_part_is_one_line(
 
 
 def test_rows_of_one_conversation(tmp_path: Path, cache: Path) -> None:
-    """Of sidecars, one of which goes meanwhile, and of the tail."""
+    """Of a sidecar that goes meanwhile."""
     run = make_run(tmp_path / "run")
     rows = list(index.Index(index.VERDICTS, [run.verdicts_file]).all_rows())
     names = {row.conversation_id for row in rows}
@@ -138,10 +138,10 @@ def test_rows_of_one_conversation(tmp_path: Path, cache: Path) -> None:
     assert list(some.all_rows("none")) == []
 
 
-def test_a_sidecar_is_read_in_place_of_its_part(
+def test_a_sidecar_is_read_in_place_of_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No line of a sealed part is parsed again, and each of the tail is."""
+    """No line is parsed again; once the file has grown each is."""
     run = make_run(tmp_path / "run")
     list(run.conversation_rows())
     parsed: list[bytes] = []
@@ -153,28 +153,25 @@ def test_a_sidecar_is_read_in_place_of_its_part(
     table = index.CONVERSATIONS
     monkeypatch.setattr(index, "CONVERSATIONS", replace(table, read_line=read_line))
     assert list(run.conversation_rows()) == rows_of_conversations(run)
-    tail = run.conversations_file.read_bytes().splitlines(keepends=True)
-    assert parsed == tail[:-1]
+    assert parsed == []
+    with Appender(run.conversations_file) as file:
+        file.write(conversation(0, key="new", conversation_id="new").model_dump_json().encode())
+    assert list(run.conversation_rows()) == rows_of_conversations(run)
+    assert parsed == run.conversations_file.read_bytes().splitlines(keepends=True)
 
 
 def test_records_are_read_where_rows_say(tmp_path: Path) -> None:
-    """Before and after the tail is sealed, which moves no place."""
     run = make_run(tmp_path / "run")
     rows = list(run.conversation_rows())
     talks = [run.read_conversation(*row[:3]) for row in rows]
     assert talks == list(run.conversations())
-    with Appender(run.conversations_file):
-        pass
-    assert not run.conversations_file.read_bytes()
-    assert list(run.conversation_rows()) == rows
-    assert [Run.open(run.path).read_conversation(*row[:3]) for row in rows] == talks
     verdicts = list(run.verdict_rows())
     records = RecordReader(run.verdicts_file, Verdict)
     assert [records.read_record(row.start, row.length) for row in verdicts] == list(run.verdicts())
 
 
 def test_a_run_that_grows_is_followed(tmp_path: Path) -> None:
-    """Line by line, over several sealed parts, a key that comes again among them."""
+    """Line by line, a key that comes again among them."""
     run = make_run(tmp_path / "run")
     for number in range(9):
         with Appender(run.conversations_file) as file:
@@ -184,20 +181,16 @@ def test_a_run_that_grows_is_followed(tmp_path: Path) -> None:
     assert sum("late" in row.flags for row in run.conversation_rows()) == 9
 
 
-def test_a_part_that_changed_has_another_sidecar(tmp_path: Path, cache: Path) -> None:
+def test_a_file_that_changed_has_another_sidecar(tmp_path: Path, cache: Path) -> None:
     """Of the same name, size and time of writing too, edited in place."""
-    run = make_run(tmp_path / "run", parts=2)
-    part = next(run.path.glob("conversations-*.zst"))
-    text = open_part(part).read()
-    part.unlink()
-    part = part.with_suffix("")
-    part.write_bytes(text)
+    run = make_run(tmp_path / "run")
+    path = run.conversations_file
     before = list(run.conversation_rows())
-    known = part.stat()
-    with part.open("r+b") as file:
-        file.write(text.replace(b"run-q", b"ran-q"))
-    os.utime(part, ns=(known.st_atime_ns, known.st_mtime_ns))
-    assert (part.stat().st_size, part.stat().st_mtime_ns) == (known.st_size, known.st_mtime_ns)
+    known = path.stat()
+    with path.open("r+b") as file:
+        file.write(path.read_bytes().replace(b"run-q", b"ran-q"))
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (known.st_size, known.st_mtime_ns)
     changed = list(run.conversation_rows())
     assert changed == rows_of_conversations(run)
     assert changed[0].conversation_id == before[0].conversation_id.replace("run", "ran")
@@ -224,8 +217,7 @@ def test_a_damaged_line_is_named(
     words: str,
     when: str,
 ) -> None:
-    """By its number in the whole file, though parts before it have sidecars; of its part there is
-    none."""
+    """By its number, though the file had a sidecar before; of what it is now there is none."""
     run = write_run(
         tmp_path / "run", examples=[example(n) for n in range(30)], conversations=[], verdicts=[]
     )
@@ -242,7 +234,7 @@ def test_a_damaged_line_is_named(
         list(run.conversation_rows())
     assert str(caught.value).startswith(f"{run.conversations_file}:16: ")
     assert words in str(caught.value)
-    assert len(list(cache.iterdir())) == 1
+    assert len(list(cache.glob("*"))) == (when == "later")
 
 
 @pytest.mark.parametrize(
@@ -321,8 +313,6 @@ def test_an_unusual_verdict_gives_what_its_record_says(
         assert turn_scores(row) == turn_scores(record)
         unpriced = record.cost_usd is None and record.prompt_tokens
         assert row.usd == (None if unpriced else record.cost_usd or 0.0)
-        with Appender(run.verdicts_file):  # closing it seals it
-            pass
 
 
 def test_what_no_line_shows_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -386,7 +376,7 @@ def test_names_of_any_letters_come_back(tmp_path: Path) -> None:
 
 def test_files_come_one_after_the_other(tmp_path: Path) -> None:
     """A key that stands in two of them counts where it stands last."""
-    folders = [make_run(tmp_path / name, parts) for name, parts in (("a", 2), ("b", 3))]
+    folders = [make_run(tmp_path / name) for name in ("a", "b")]
     files = [run.conversations_file for run in folders]
     rows = list(index.Index(index.CONVERSATIONS, files).newest_rows())
     assert rows == rows_of_conversations(folders[1])

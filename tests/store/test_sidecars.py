@@ -18,7 +18,7 @@ from convbench.store import Run, index, sidecars
 from convbench.store.index import ConversationRow
 from convbench.store.jsonl import Appender
 from convbench.util.cache import cache_folder
-from tests.helpers.parts import cache, make_run, rows_of_conversations
+from tests.helpers.indexed_runs import cache, make_run, rows_of_conversations
 from tests.helpers.runs import conversation
 
 __all__ = ["cache"]
@@ -26,7 +26,7 @@ __all__ = ["cache"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """A run of three sealed parts and a tail."""
+    """A run whose rows are stored."""
     return make_run(tmp_path / "run")
 
 
@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_nothing_behind(run: Run, cache: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path\n"
         "from convbench.store import Run, index, sidecars\n"
-        "sidecars.SETTLE_SECONDS, index.SMALL = -1.0, 0\n"
+        "sidecars.SETTLE_SECONDS, index.SMALL, index.WORTH = -1.0, 0, 1\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\n"
         "for _ in range(2): print(sum(1 for _ in Run.open(Path(sys.argv[1])).conversation_rows()))"
     )
@@ -248,7 +248,7 @@ def test_a_folder_with_letters_of_a_pattern_is_left_alone(
     assert not cache_folder("index").exists()
 
 
-def test_a_young_part_is_not_stored(
+def test_a_young_file_is_not_stored(
     run: Run, rows: list[ConversationRow], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another change within the clock's step could leave it with the same time."""
@@ -260,6 +260,7 @@ def test_a_young_part_is_not_stored(
 def test_the_folder_is_kept_within_its_bound(run: Run, cache: Path) -> None:
     """Those used longest ago go first, and what killed processes left after a day."""
     list(run.conversation_rows())
+    list(run.verdict_rows())
     paths = sidecars_of(cache)
     for age, path in enumerate(reversed(paths)):
         os.utime(path, (1_000_000 - age, 1_000_000 - age))
@@ -282,7 +283,7 @@ def test_kills_amid_storing_harm_nothing(
     code = (
         "import sys; from pathlib import Path; from convbench.store import Run, index, sidecars\n"
         "import pyarrow.parquet\n"
-        "sidecars.SETTLE_SECONDS, index.SMALL = -1.0, 0\n"
+        "sidecars.SETTLE_SECONDS, index.SMALL, index.WORTH = -1.0, 0, 1\n"
         "run = Run.open(Path(sys.argv[1])); print('up', flush=True)\n"
         "while True: list(run.conversation_rows()); [one.unlink(missing_ok=True) for one in "
         "Path(sys.argv[2]).glob('*.parquet')]"
@@ -298,7 +299,7 @@ def test_kills_amid_storing_harm_nothing(
             worker.send_signal(signal.SIGKILL)
             worker.wait()
         assert list(run.conversation_rows()) == rows
-        assert len(sidecars_of(cache)) == 3
+        assert len(sidecars_of(cache)) == 1
 
 
 def test_processes_at_once_write_equal_files(
@@ -306,7 +307,7 @@ def test_processes_at_once_write_equal_files(
 ) -> None:
     code = (
         "import sys; from pathlib import Path; from convbench.store import Run, index, sidecars\n"
-        "sidecars.SETTLE_SECONDS, index.SMALL = -1.0, 0\n"
+        "sidecars.SETTLE_SECONDS, index.SMALL, index.WORTH = -1.0, 0, 1\n"
         "print(*(row.conversation_id for row in Run.open(Path(sys.argv[1])).conversation_rows()))"
     )
     workers = [
@@ -317,11 +318,11 @@ def test_processes_at_once_write_equal_files(
     ]
     printed = [worker.communicate()[0].split() for worker in workers]
     assert printed == [[row.conversation_id for row in rows]] * 3
-    assert len(list(cache.iterdir())) == 3
+    assert len(list(cache.iterdir())) == 1
 
 
 def test_a_writer_beside_a_reader_loses_no_row_and_doubles_none(run: Run) -> None:
-    """Lines are appended and sealed meanwhile: each reading is a beginning of the file."""
+    """Lines are appended meanwhile: each reading is a beginning of the file."""
     talks = [
         conversation(n % 30, n % 2, key=f"new{n}", conversation_id=f"new-{n}") for n in range(200)
     ]

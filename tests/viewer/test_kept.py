@@ -15,7 +15,6 @@ from multidict import MultiDict
 from convbench.errors import QueryError, RunError
 from convbench.store import Run
 from convbench.store.limits import MemoryLimit
-from convbench.store.parts import Compressor
 from convbench.store.sidecars import SETTLE_SECONDS
 from convbench.util.cache import CACHE
 from convbench.viewer import follow
@@ -24,7 +23,7 @@ from convbench.viewer.filters import list_page
 from convbench.viewer.follow import GrowingIndex, RowMaker, run_status
 from convbench.viewer.index import ViewIndex, build_index
 from convbench.viewer.library import open_members
-from convbench.viewer.rows import RowFiles, _PartMaker
+from convbench.viewer.rows import RowFiles, _RowMaker
 from tests.helpers.viewer_runs import RIGHT, WRONG, judged, make, question, said, world
 from tests.helpers.viewing import Looked, viewing
 from tests.support.exhaustive import only
@@ -45,14 +44,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return make(tmp_path / "run", QUESTIONS, talks, {"rules": lambda k: 8.0})
 
 
-def sealed(*runs: Run) -> None:
-    """Seal what runs hold, and wait until that can be stored."""
-    for run in runs:
-        for path in (run.conversations_file, run.verdicts_file):
-            compressor = Compressor(path)
-            compressor.rotate()
-            compressor.wait()
-            path.touch()
+def wait_until_settled() -> None:
+    """Wait until what runs hold can be stored."""
     time.sleep(SETTLE_SECONDS + 0.1)
 
 
@@ -79,13 +72,13 @@ def until(done: Callable[[], bool]) -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The texts of which rows were made."""
     texts: list[bytes] = []
-    make_rows = _PartMaker.make_rows
+    make_rows = _RowMaker.make_rows
 
-    def noted(self: _PartMaker, name: str, path: Path, part: Path, made: dict[str, Path]) -> bool:
+    def noted(self: _RowMaker, name: str, path: Path, part: Path, made: dict[str, Path]) -> bool:
         texts.append(part.read_bytes())
         return make_rows(self, name, path, part, made)
 
-    monkeypatch.setattr(_PartMaker, "make_rows", noted)
+    monkeypatch.setattr(_RowMaker, "make_rows", noted)
     return texts
 
 
@@ -96,7 +89,7 @@ def test_stored_rows_are_those_that_a_new_start_makes(
     Two viewers have them at a time, and only what is new is read again."""
     other = world(tmp_path / "world")
     both = [run, other, *other.child_runs()]
-    sealed(*both)
+    wait_until_settled()
     first = build_index(both)
     assert len(read) == 6
     index = build_index(both)
@@ -149,8 +142,8 @@ def test_a_run_is_known_however_its_folder_is_typed(
     """From where it lies, from elsewhere, by a link: the process that makes rows has the whole
     path, and a folder as it is typed has others."""
     talks = [(n, 0, RIGHT, {"conversation_id": f"of-the-child-{n}"}) for n in range(3)]
-    child = make(run.path / "evals" / "child", QUESTIONS, talks, {"rules": lambda k: 8.0})
-    sealed(run, child)
+    make(run.path / "evals" / "child", QUESTIONS, talks, {"rules": lambda k: 8.0})
+    wait_until_settled()
     monkeypatch.chdir(tmp_path)
     Path("latest").symlink_to("run")
     path = Path(typed.format(tmp_path.name))
@@ -170,7 +163,7 @@ def test_a_run_is_known_however_its_folder_is_typed(
         until(lambda: run_status(again)["version"] > 1)  # noqa: B023 - done before the next
         assert again.index.total == 4 + number
         again.close()
-    assert len(files(tmp_path)) == 4
+    assert len(files(tmp_path)) <= 5, "the file that grew may be stored once more"
 
 
 def test_what_the_runs_are_no_longer_is_not_believed(
@@ -183,18 +176,17 @@ def test_what_the_runs_are_no_longer_is_not_believed(
         build_index([run]).close()
         return len(read)
 
-    sealed(run)
+    wait_until_settled()
     assert (made_again(), made_again()) == (2, 0)
     questions = run.examples_file.read_bytes()
     run.examples_file.write_bytes(questions.replace(b'"answer":"B"', b'"answer":"A"'))
     assert made_again() == 1, "what is graded by them"
     index = build_index([run])
     assert list_page(index, MultiDict(result="wrong"))["total"] == 3
-    (part,) = run.path.glob("conversations-*.zst")
-    shutil.copy(part, tmp_path / "part")
-    (tmp_path / "part").replace(part)
+    shutil.copy(run.conversations_file, tmp_path / "other")
+    (tmp_path / "other").replace(run.conversations_file)
     assert made_again() == 1
-    sealed()
+    wait_until_settled()
     assert (made_again(), made_again()) == (1, 0)
     for file in files(tmp_path):
         file.chmod(0o666)
@@ -219,7 +211,7 @@ def test_what_the_runs_are_no_longer_is_not_believed(
 def test_first_conversations_are_shown_until_all_are_read(look: Looked, run: Run) -> None:
     """The page says that they are not all, opens one, and goes over to the whole by itself; the
     next start has it at once."""
-    sealed(run)
+    wait_until_settled()
     made = RowMaker.is_running
     hold = Path(run.path.parent / "hold")
     hold.touch()
@@ -268,7 +260,7 @@ def test_where_nothing_can_be_stored_rows_are_made_at_every_start(
     read: list[bytes],
 ) -> None:
     """Once, and not at every look."""
-    sealed(run)
+    wait_until_settled()
     (tmp_path / "no-folder").write_text("")
     monkeypatch.setenv(CACHE, str(tmp_path / "no-folder"))
     growing = GrowingIndex(lambda: [run])
@@ -288,7 +280,7 @@ def test_a_process_that_is_killed_harms_nothing(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are made here then."""
-    sealed(run)
+    wait_until_settled()
     growing = GrowingIndex(lambda: [run])
     assert growing._maker is not None
     growing._maker._process.send_signal(signal.SIGKILL)
@@ -335,7 +327,7 @@ def test_a_sidecar_that_was_removed_is_made_anew(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder has a bound, say: the question is refused, pages come back."""
-    sealed(run)
+    wait_until_settled()
     monkeypatch.setattr(follow, "LARGE", 1 << 20)
     growing = GrowingIndex(lambda: [run])
     for file in files(tmp_path):

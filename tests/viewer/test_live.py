@@ -10,7 +10,6 @@ import pytest
 from multidict import MultiDict
 
 from convbench.store import Run
-from convbench.store.parts import Compressor
 from convbench.viewer.figures import base_comparisons, overview_figures
 from convbench.viewer.filters import list_page
 from convbench.viewer.follow import GrowingIndex, run_status
@@ -43,17 +42,13 @@ def rows(growing: GrowingIndex) -> dict[str, tuple[str, Any]]:
 def test_an_index_that_grew_is_the_one_that_a_new_start_makes(
     run: Run, growing: GrowingIndex
 ) -> None:
-    """New rows, a second attempt at a failed one, verdicts before and after, one given again, lines
-    that are compressed meanwhile: figures, list and pairs as of a fresh index."""
+    """New rows, a second attempt at a failed one, verdicts before and after, one given again:
+    figures, list and pairs as of a fresh index."""
     said(run, 2, WRONG)
     judged(run, 2, "rules", 4.0)
     said(run, 1, RIGHT, attempt=1)
     assert growing.take_in() == 2
     assert rows(growing) == {"0": ("correct", 0.8), "1": ("correct", None), "2": ("wrong", 0.4)}
-    compressor = Compressor(run.conversations_file)
-    compressor.rotate()
-    compressor.wait()
-    assert growing.take_in() == 2
     judged(run, 1, "rules", 7.0)
     judged(run, 2, "rules", 5.0)
     said(run, 3, WRONG)

@@ -1,4 +1,4 @@
-"""Runs whose records lie in several parts."""
+"""Runs whose rows are kept in an index, however short they are."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import pytest
 from convbench.schema import Conversation
 from convbench.store import Run, index, sidecars
 from convbench.store.index import ConversationRow
-from convbench.store.jsonl import Appender
 from convbench.util.cache import cache_folder
 from tests.helpers.runs import conversation, example, failed, verdict, write_run
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of its own; every closed file is sealed, and stored however young it is."""
+    """A cache folder of its own; every file is stored, however short and young it is."""
     monkeypatch.setenv("CONVBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
+    monkeypatch.setattr(index, "WORTH", 1)
     monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
     monkeypatch.setattr(index, "SMALL", 0)
     return cache_folder("index")
 
 
-def make_run(folder: Path, parts: int = 4) -> Run:
-    """Conversations and verdicts in several parts and a tail: failures, flags, keys and
-    verdicts that come again in a later part, and a torn last line."""
+def make_run(folder: Path) -> Run:
+    """Conversations and verdicts: failures, flags, keys and verdicts that come again later, and a
+    torn last line."""
     run = write_run(folder, examples=[example(n) for n in range(30)], conversations=[], verdicts=[])
     talks = [conversation(n, sample) for n in range(30) for sample in (0, 1)]
     for number in range(0, 60, 7):
@@ -55,22 +54,16 @@ def make_run(folder: Path, parts: int = 4) -> Run:
         )
         for talk in talks[::6]
     ]
-    write_parts(run.conversations_file, lines, parts)
-    write_parts(run.verdicts_file, [one.model_dump_json() for one in judged], parts)
+    write_lines(run.conversations_file, lines)
+    write_lines(run.verdicts_file, [one.model_dump_json() for one in judged])
     with run.conversations_file.open("ab") as file:
         file.write(lines[0].encode()[:40])
     return Run.open(folder)
 
 
-def write_parts(path: Path, lines: list[str], parts: int) -> None:
-    """Append lines so that all but the last few lie in sealed parts."""
-    path.unlink(missing_ok=True)
-    size = len(lines) // parts
-    for start in range(0, size * (parts - 1), size):
-        with Appender(path) as file:
-            for line in lines[start : start + size]:
-                file.write(line.encode())
-    path.write_text("".join(f"{line}\n" for line in lines[size * (parts - 1) :]))
+def write_lines(path: Path, lines: list[str]) -> None:
+    """Write a file of these lines."""
+    path.write_text("".join(f"{line}\n" for line in lines))
 
 
 def rows_of_conversations(run: Run) -> list[ConversationRow]:
