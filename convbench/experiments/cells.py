@@ -243,7 +243,6 @@ def build_options(
             temperatures=spec.temperatures,
             max_tokens=spec.max_tokens,
             seed=cell.seed,
-            regime=spec.regime,
         ),
         model=spec.model,
         teacher=spec.teacher,

@@ -135,8 +135,7 @@ def _drop_duplicates(parts: Iterable[PlannedStep]) -> list[PlannedStep]:
 
 
 def load_specs(options: ExperimentOptions) -> list[ExperimentSpec]:
-    """Return the named experiment, then those that it adds (`also`), in its regime, with the user's
-    settings.
+    """Return the named experiment, then those that it adds (`also`), with the user's settings.
 
     A key that begins with the name of one of them is for that one only (`size.rows`); other keys
     are for all, except those in AXES (`tasks`, `modes`, `rows` ...), which only the named one gets.
@@ -149,8 +148,6 @@ def load_specs(options: ExperimentOptions) -> list[ExperimentSpec]:
     if any(_key_head(key) not in names for key in sets.keys() - own.keys()):
         return [_load_spec(options.name, options, sets)]  # raises, and names the known keys
     shared = {key: value for key, value in own.items() if _key_head(key) not in AXES}
-    if first.regime is not None:
-        shared["regime"] = first.regime
     return [
         _load_spec(
             options.name if name == first.name else name,

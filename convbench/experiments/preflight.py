@@ -52,7 +52,6 @@ from convbench.rollout.preview import preview_build
 from convbench.schema import ModelConfig, RunManifest, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
-from convbench.schema.run import reply_limit
 from convbench.store import Run
 from convbench.tasks.draw import count_splits, refuse_untested
 from convbench.tasks.load import LoadResult
@@ -283,9 +282,7 @@ def _policy_member(spec: ExperimentSpec, options: ExperimentOptions) -> ModelCon
         vllm_python=calls.vllm_python,
         specs=options.specs.folders,
     )
-    return make_model_config(
-        name, reply_limit(spec.max_tokens, spec.regime), calls.api_base, options.specs
-    )
+    return make_model_config(name, spec.max_tokens, calls.api_base, options.specs)
 
 
 def _check_same_settings(

@@ -98,7 +98,6 @@ BUILD_FIELDS = (
     "samples",
     "temperatures",
     "max_tokens",
-    "regime",
     "model",
     "teacher",
     "sets",

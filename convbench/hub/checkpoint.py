@@ -68,7 +68,6 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Evaluati
         manifest.turns,
         manifest.split,
         (ours,) if unlike else (base, ours),
-        manifest.regime,
     )
     measures = [ACCURACY, *([reward_measure(chosen)] if chosen else [])]
     means = [(measure, mean) for measure in measures if (mean := measure.mean_of(ours))]

@@ -48,7 +48,6 @@ class BuildOptions(ModelCallMixin):
         "seed",
         "split",
         "shard",
-        "regime",
         "run",
         "model",
         "teacher",

@@ -56,9 +56,9 @@ class ReportOptions:
         str | None, Opt("Judge; without it a table for each.", metavar="NAME", names="judges")
     ] = None
     kind: Annotated[
-        ErrorKind | None,
-        Opt("Standard errors by group, or by conversation as the paper's (the regime's).", "--se"),
-    ] = None
+        ErrorKind,
+        Opt("Standard errors by group, or by conversation as the paper's.", "--se"),
+    ] = "clustered"
     baseline: Annotated[
         str | None,
         Opt("Policy that the others are compared with (Base).", metavar="NAME"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from convbench.net.body import check_address
 from convbench.options.declare import DAY_S, MODELS, SPECS, WHERE, Opt
-from convbench.util.words import Effort, Mode, Regime, SplitChoice
+from convbench.util.words import Effort, Mode, SplitChoice
 
 if TYPE_CHECKING:
     from convbench.schema.run import Devices
@@ -426,7 +426,3 @@ class RunSettings:
         int | None, Opt("Seed of everything drawn (0).", least=SEEDS[0], most=SEEDS[1])
     ] = None
     split: Annotated[SplitChoice | None, Opt("Which split to build (all).")] = None
-    regime: Annotated[
-        Regime | None,
-        Opt("Rules of the run and its tables: clean, or those behind the paper's printed ones."),
-    ] = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from convbench.reports.document import Document, ReportPart, Table
 from convbench.reports.judges import panel_of
@@ -46,7 +45,7 @@ def report_document(
     sections: Sequence[Section],
     *,
     judge: str | None = None,
-    kind: ErrorKind | None = None,
+    kind: ErrorKind = "clustered",
     paper: bool = False,
     against: Sequence[str] = (),
     pairwise: bool = False,
@@ -56,7 +55,7 @@ def report_document(
 
     `judge` limits it to one judge. Parts that compare simulated humans, judges, tasks or kinds of
     self-edits follow where there are any; `pairwise` adds those of judges that compared policies.
-    `kind` is the kind of standard errors (None: the regime's). `paper` adds published numbers,
+    `kind` is the kind of standard errors. `paper` adds published numbers,
     `against` further policies to compare with.
     """
     parts = [
@@ -66,12 +65,7 @@ def report_document(
                 *foreign_starts(section.policies),
                 *_no_wins(section, simulator_siblings(section, sections), name),
             ),
-            tables=tuple(
-                _with_regime(table, section)
-                for table in _section_tables(
-                    section, name, section.error_kind(kind), paper, against
-                )
-            ),
+            tables=tuple(table for table in _section_tables(section, name, kind, paper, against)),
         )
         for section in sections
         for name in judges_of(section, judge)
@@ -97,7 +91,7 @@ def _panel_parts(sections: Sequence[Section]) -> list[ReportPart]:
     for section in sections:
         panel = panel_of(section)
         if panel is not None:
-            tables = tuple(_with_regime(table, section) for table in panel_tables(panel))
+            tables = tuple(table for table in panel_tables(panel))
             parts.append(ReportPart(f"{section.title}, judges", tables=tables))
     return parts
 
@@ -110,7 +104,7 @@ def _pairwise_parts(sections: Sequence[Section], judge: str | None) -> list[Repo
             if judge in (None, tournament.judge):
                 others = sibling_tournaments(tournament, section, sections)
                 tables = (meeting_table(tournament, others), strength_table(tournament))
-                named = tuple(_with_regime(table, section) for table in tables if table is not None)
+                named = tuple(table for table in tables if table is not None)
                 parts.append(
                     ReportPart(f"{section.title}, pairwise by {tournament.judge}", tables=named)
                 )
@@ -118,22 +112,21 @@ def _pairwise_parts(sections: Sequence[Section], judge: str | None) -> list[Repo
 
 
 def _comparison_parts(
-    sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
+    sections: Sequence[Section], judge: str | None, kind: ErrorKind
 ) -> Iterator[ReportPart]:
     """Yield the parts that compare sections: over tasks, and over protocols of one task."""
-    errors = sections[0].error_kind(kind) if sections else None
-    for matrix in matrix_tables(sections, judge, errors):
-        yield ReportPart(title="All tasks", tables=(_with_regime(matrix, sections[0]),))
-    groups: dict[tuple[str, str, str], list[Section]] = {}
+    for matrix in matrix_tables(sections, judge, kind):
+        yield ReportPart(title="All tasks", tables=(matrix,))
+    groups: dict[tuple[str, str], list[Section]] = {}
     for section in sections:
-        groups.setdefault((section.task, section.mode, section.regime), []).append(section)
-    for (task, mode, _), group in groups.items():
+        groups.setdefault((section.task, section.mode), []).append(section)
+    for (task, mode), group in groups.items():
         for name in dict.fromkeys(name for member in group for name in judges_of(member, judge)):
-            kinds = kind_table(group, name, group[0].error_kind(kind))
+            kinds = kind_table(group, name, kind)
             tables = [table for table in (prompt_table(group, name), kinds) if table is not None]
             if tables:
                 title = f"{task} · {mode}" + (f", judge {name}" if name else "")
-                named = tuple(_with_regime(table, group[0]) for table in tables)
+                named = tuple(table for table in tables)
                 yield ReportPart(title=title, tables=named)
 
 
@@ -144,11 +137,6 @@ def judges_of(section: Section, judge: str | None) -> list[str | None]:
 
 def _part_title(section: Section, judge: str | None) -> str:
     return section.title + (f", judge {judge}" if judge else "")
-
-
-def _with_regime(table: Table, section: Section) -> Table:
-    """Return the table with the section's regime added to its caption."""
-    return replace(table, caption=f"{table.caption} ({section.regime} regime)")
 
 
 def _section_tables(

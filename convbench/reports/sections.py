@@ -23,9 +23,7 @@ from convbench.reports.policies import (
 )
 from convbench.reports.starts import with_start_as_base
 from convbench.schema import RunManifest
-from convbench.schema.run import RULES
 from convbench.store import Run
-from convbench.util.words import ErrorKind, Regime
 from convbench.views import can_hear
 
 
@@ -43,8 +41,6 @@ class Section:
     turns: int
     split: str
     policies: tuple[Policy, ...]
-    regime: Regime = "clean"
-    """The rules by which its conversations were generated and its tables are computed."""
     notes: tuple[str, ...] = ()
     """Notes on these policies for the reader."""
     compared_with: str | None = None
@@ -58,10 +54,6 @@ class Section:
         differ in it."""
         named = f", simulator {self.simulator}" if self.simulator else ""
         return f"{self.task} · {self.mode} · {self.protocol}, n = {self.turns}{named}"
-
-    def error_kind(self, kind: ErrorKind | None) -> ErrorKind:
-        """Return the kind of standard errors: the one given, else the regime's."""
-        return kind or RULES[self.regime].errors
 
     @property
     def base(self) -> Policy | None:
@@ -88,7 +80,7 @@ def read_sections(
 ) -> list[Section]:
     """Return the sections of these runs and their children, in the order of the runs.
 
-    A section has one task, mode, protocol, number of turns, regime and simulated human. `pool`
+    A section has one task, mode, protocol, number of turns and simulated human. `pool`
     joins policies of one name from runs that differ only in their seed. Raise NotComparable, which
     names the difference, for policies that are not comparable; with `allow` it becomes a note.
     Raise RunError for a run without conversations of the split.
@@ -102,10 +94,10 @@ def group_sections(
     """Return the sections of these families, in their order.
 
     A family is a list of a run's policy and its children's, not empty. Families are grouped by
-    task, mode, protocol, turns, regime and simulated human. `pool` and `allow` are as in
+    task, mode, protocol, turns and simulated human. `pool` and `allow` are as in
     `read_sections`, and so is NotComparable.
     """
-    groups: dict[tuple[str, str, str, int, Regime], list[list[Policy]]] = {}
+    groups: dict[tuple[str, str, str, int], list[list[Policy]]] = {}
     for family in all_families:
         manifest = family[0].run.manifest
         key = (
@@ -113,7 +105,6 @@ def group_sections(
             manifest.mode,
             manifest.protocol.name,
             manifest.turns,
-            manifest.regime,
         )
         groups.setdefault(key, []).append(family)
     return [
@@ -172,16 +163,16 @@ def policy_aliases(policy: Policy) -> set[str]:
 
 
 def _build_section(
-    key: tuple[str, str, str, int, Regime],
+    key: tuple[str, str, str, int],
     split: str,
     group: list[Policy],
     pool: bool,
     allow: bool,
     simulator: str,
 ) -> Section:
-    task, mode, protocol, turns, regime = key
+    task, mode, protocol, turns = key
     policies, notes = _join_policies(group, pool, allow)
-    return Section(task, mode, protocol, turns, split, policies, regime, notes, simulator=simulator)
+    return Section(task, mode, protocol, turns, split, policies, notes, simulator=simulator)
 
 
 def _read_families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:

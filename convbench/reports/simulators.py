@@ -78,7 +78,7 @@ def simulator_pairs(sections: Sequence[Section]) -> list[SimulatorPair]:
     return pairs_of_sections
 
 
-SETTING = attrgetter("task", "mode", "protocol", "turns", "split", "regime")
+SETTING = attrgetter("task", "mode", "protocol", "turns", "split")
 
 
 def differ_in_simulator(section: Section, other: Section) -> bool:

@@ -43,7 +43,6 @@ from convbench.rollout.play import failed_conversation, play_conversation
 from convbench.rollout.preview import Preview, preview_build
 from convbench.rollout.tool_turn import open_tools, tools_of, with_server_tools
 from convbench.schema import Conversation, Example, RunManifest, TaskSpec
-from convbench.schema.run import reply_limit
 from convbench.schema.task import Split
 from convbench.stats.means import count_duplicate_groups
 from convbench.store import Run, refuse_latest, set_latest
@@ -384,7 +383,7 @@ def new_run_manifest(
         protocol,
         model=options.model if options.dry_run else _policy_model(options),
         teacher=options.teacher,
-        max_tokens=reply_limit(options.shape.max_tokens, options.shape.regime),
+        max_tokens=options.shape.max_tokens,
         effort=options.shape.reasoning_effort,
         top_p=options.shape.top_p,
         specs=options.specs,

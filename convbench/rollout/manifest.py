@@ -45,7 +45,6 @@ from convbench.schema import (
 )
 from convbench.schema.base import field_differences
 from convbench.schema.reasoning import Effort
-from convbench.schema.run import in_regime
 from convbench.store import Run
 from convbench.util.redact import strip_address
 from convbench.util.words import SplitChoice
@@ -206,14 +205,12 @@ def make_manifest(
 
     `more` are further fields of it.
 
-    Settings that are None get their defaults: seed 0, regime `clean`, split `all`, three samples,
+    Settings that are None get their defaults: seed 0, split `all`, three samples,
     and the protocol's own mode and turns. Raise SpecError for a mode or a number of turns that the
     protocol does not support, UsageError for temperatures that do not match the samples.
     """
     samples, temperatures = spread_temperatures(shape.samples, shape.temperatures)
     now = datetime.now(UTC)
-    regime = shape.regime or "clean"
-    protocol = in_regime(protocol, regime)
     mode, turns = mode_of(protocol, shape.mode), turns_of(protocol, shape.turns)
     marks = {
         "task": fingerprint(task),
@@ -233,7 +230,6 @@ def make_manifest(
         samples=samples,
         temperatures=temperatures,
         seed=seed,
-        regime=regime,
         split=shape.split or "all",
         cast=dict(cast),
         fingerprints=marks,
@@ -252,7 +248,7 @@ def follow_up_manifest(
 ) -> RunManifest:
     """Return the manifest of a run in which a cast answers another run's questions of a split.
 
-    It has the other run's task, mode, samples, temperatures, seed and regime and names it as
+    It has the other run's task, mode, samples, temperatures and seed and names it as
     `parent`. The protocol is the other run's with as many turns, or another one (`protocol`) with
     its default number. It is marked as pulled if the other one is: it holds the same specs, which
     are data. Raise SpecError if the protocol does not support the mode.
@@ -265,7 +261,6 @@ def follow_up_manifest(
         temperatures=old.temperatures,
         seed=old.seed,
         split=split,
-        regime=old.regime,
     )
     return make_manifest(
         old.task,
@@ -389,7 +384,7 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
     """Raise RunError if a resume would change the run's specs; the message lists up to six
     differences.
 
-    Compared are task, protocol, mode, turns, samples, temperatures, seed, regime, split and the
+    Compared are task, protocol, mode, turns, samples, temperatures, seed, split and the
     cast (`model_identity`).
     """
     keys = (
@@ -400,7 +395,6 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
         "samples",
         "temperatures",
         "seed",
-        "regime",
         "split",
     )
     changes = [
@@ -451,7 +445,7 @@ def resume_manifest(run: Run, options: BuildOptions) -> RunManifest:
         if value is not None and name not in ("max_tokens", "reasoning_effort", "top_p")
     }
     task = _task_again(old.task, options, sets)
-    protocol = in_regime(_protocol_again(old.protocol, options, sets), old.regime)
+    protocol = _protocol_again(old.protocol, options, sets)
     protocol = with_recorded_tools(protocol, old.protocol)
     new = old.model_copy(update={**shape, "task": task, "protocol": protocol})
     refuse_changes(old, new)  # before the cast, whose speakers another protocol may lack

@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from convbench.schema.base import FrozenModel, Mode, Name
 from convbench.schema.run import Devices
-from convbench.util.words import Regime
 
 POOLED = "pooled-"
 """Prefix of a recipe that learns from all tasks' logs together."""
@@ -141,10 +140,7 @@ class ExperimentSpec(FrozenModel):
     temperatures: tuple[float, ...] | None = None
     """Temperatures; null takes the defaults."""
     max_tokens: int | None = None
-    """Limit of one reply; null takes the regime's."""
-    regime: Regime | None = None
-    """Rules of its runs and tables, and of the experiments that it adds: `clean` (today's
-    defaults), or `as-printed` (128 tokens a reply, framed messages, naive errors). Null: clean."""
+    """Limit of one reply; null takes the default."""
     sets: Sets = Field(default_factory=dict)
     """`--set` of build: dotted keys `task.…` and `protocol.…`."""
     recipe_sets: dict[str, Sets] = Field(default_factory=dict)

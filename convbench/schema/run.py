@@ -1,52 +1,18 @@
-"""Run manifest (`run.json`): what a run is, with its regime and its devices."""
+"""Run manifest (`run.json`): what a run is, with its devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from convbench.schema.base import FrozenModel, Label, Mode, Seed
 from convbench.schema.chat import Sampling
-from convbench.schema.protocol import Framing, ProtocolSpec
+from convbench.schema.protocol import ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.schema.task import Split, TaskSpec
-from convbench.util.words import ErrorKind, Regime, SplitChoice
-
-
-@dataclass(frozen=True, slots=True)
-class RegimeRules:
-    """Settings of a regime."""
-
-    max_tokens: int | None
-    """Limit of a reply if none is given; None leaves the default."""
-    framing: Framing
-    """How messages are framed; `none` leaves a protocol's own."""
-    errors: ErrorKind
-    """Standard errors of its tables."""
-
-
-RULES: Mapping[Regime, RegimeRules] = {
-    "clean": RegimeRules(None, "none", "clustered"),
-    "as-printed": RegimeRules(128, "llama-2", "naive"),
-}
-
-
-def reply_limit(max_tokens: int | None, regime: Regime | None) -> int | None:
-    """Return the limit of one reply in tokens: the given one, else the regime's (`clean` if None);
-    None leaves the model configuration's default."""
-    return max_tokens or RULES[regime or "clean"].max_tokens
-
-
-def in_regime(protocol: ProtocolSpec, regime: Regime) -> ProtocolSpec:
-    """Return the protocol with the regime's settings; `clean` keeps the protocol's own."""
-    rules = RULES[regime]
-    if rules.framing in ("none", protocol.framing):
-        return protocol
-    return protocol.model_copy(update={"framing": rules.framing})
-
+from convbench.util.words import SplitChoice
 
 Role = Literal["policy", "teacher", "judge", "trainer"]
 """What needs a device: the model that is trained, every other speaker, a judge's model,
@@ -204,8 +170,6 @@ class RunManifest(FrozenModel):
     """Temperature of each sample; one value serves all."""
     seed: Seed
     """Seed of sampling, splits and conversations."""
-    regime: Regime = "clean"
-    """The rules of its tables."""
     split: SplitChoice = "all"
     """Which split was built."""
     cast: dict[str, ModelConfig]

@@ -10,8 +10,6 @@ Split = Literal["train", "validation", "test"]
 """Split of the task that a question belongs to."""
 SplitChoice = Literal["train", "validation", "test", "all"]
 """Choice of a user: one split, or all."""
-Regime = Literal["clean", "as-printed"]
-"""Rules of an experiment: today's defaults, or those behind the paper's printed tables."""
 ErrorKind = Literal["clustered", "naive"]
 """Standard errors clustered by group, or by conversation."""
 

@@ -36,7 +36,7 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store import Run
-from convbench.util.words import Mode, Regime, SplitChoice
+from convbench.util.words import Mode, SplitChoice
 
 ANSWERS = ("The answer is B. <thinking>Magnets pull iron.</thinking>", "I am not sure.")
 """What the policy says last: the gold letter, or nothing that can be read."""
@@ -209,18 +209,18 @@ def shipped_manifest(
     temperatures: tuple[float, ...] = TEMPERATURES,
     split: SplitChoice = "all",
     turns: int | None = None,
-    regime: Regime | None = None,
+    protocol_fields: Mapping[str, Any] = {},
     **more: Any,
 ) -> RunManifest:
-    """A manifest of shipped specs; `parent` makes it a child's."""
+    """A manifest of shipped specs, `protocol_fields` laid over the protocol's; `parent` makes it a
+    child's."""
     policy = model if isinstance(model, ModelConfig) else ModelConfig(model=model)
     shape = RunSettings(
         mode=mode, turns=turns, samples=samples, temperatures=temperatures, split=split,
-        regime=regime,
     )  # fmt: skip
     return make_manifest(
         catalog.load_spec(TaskSpec, "tasks", task),
-        catalog.load_spec(ProtocolSpec, "protocols", protocol),
+        catalog.load_spec(ProtocolSpec, "protocols", protocol).model_copy(update=protocol_fields),
         shape,
         {"assistant": policy, "teacher": ModelConfig(model=teacher)},
         kind="eval" if more.get("parent") else "build",

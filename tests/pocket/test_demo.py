@@ -108,7 +108,7 @@ def test_both_learners_trained_and_answered_the_test_questions(run: Run, name: s
 def test_it_ends_with_a_small_table_and_the_commands_to_go_on_with(
     shown: subprocess.CompletedProcess[str], folder: Path
 ) -> None:
-    caption = r"^Differences to Base, paired \(clean regime\)$"
+    caption = r"^Differences to Base, paired$"
     results, differences = re.split(caption, shown.stdout, flags=re.M)
     for method in ("SWiFt", "STaR-GATE", "Base"):
         assert re.search(rf"^{method} .* ± \d.* ± \d", results, flags=re.M), "not wrapped: piped"

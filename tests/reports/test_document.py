@@ -59,7 +59,7 @@ def test_each_of_the_21_tables_stands_beside_its_printed_neighbour(whole):
             assert cells(table, name, "Accuracy").error is not None
         (fact,) = part.facts
         judge = "claude-opus" if printed.number == 19 else "rules"
-        assert fact == f"Regime clean; clustered errors; judge {judge}."
+        assert fact == f"Clustered errors; judge {judge}."
     assert "21 of 21 printed tables are compared with our results" in whole.parts[0].facts[1]
     assert not any(part.title == "Missing" for part in whole.parts)
 
@@ -201,15 +201,13 @@ def test_what_is_missing_is_said_where_it_would_stand(tmp_path):
     assert lines["Table 12: mathdial · standard · reasoning, n = 3"].startswith("not a part")
 
 
-def test_tables_go_by_the_regime_of_their_runs(tmp_path):
-    write_cell(tmp_path, ARC, {"Base": 0.2, "SWiFt": 0.8}, regime="as-printed")
-    made = experiment_document(read_experiment(tmp_path), "x", plots=False)
+def test_naive_errors_are_those_of_the_conversations(tmp_path):
+    write_cell(tmp_path, ARC, {"Base": 0.2, "SWiFt": 0.8})
+    made = experiment_document(read_experiment(tmp_path), "x", kind="naive", plots=False)
     part = part_of(made, "Table 1: ")
-    assert part.facts[0] == "Regime as-printed; naive errors; judge rules."
-    assert "(as-printed regime)" in part.tables[0].caption
+    assert part.facts[0] == "Naive errors; judge rules."
     # 3 of 4 questions, twice each: sqrt(.75 * .25 / 8) by their conversations.
     assert cells(part.tables[0], "SWiFt", "Accuracy").error == "0.1531"
-    assert cells(made.parts[0].tables[0], "Table 1", "Regime").text == "as-printed"
 
 
 def test_a_run_that_cannot_be_read_costs_its_lines_alone(tmp_path):
@@ -238,7 +236,7 @@ def test_an_experiment_without_a_printed_table_has_its_usual_report(tmp_path):
     titles = [part.title for part in made.parts]
     assert titles[1] == "pocket · thinking · reasoning, n = 3, judge rules"
     assert not any("Table" in title or "Figure" in title for title in titles)
-    assert made.parts[1].tables[0].caption == "Results (clean regime)"
+    assert made.parts[1].tables[0].caption == "Results"
 
 
 def test_what_is_an_experiment_and_what_is_not(tmp_path):

@@ -67,7 +67,8 @@ def test_as_printed_is_the_paper_by_other_rules():
     assert whole.also == tuple(f"{name}-as-printed" for name in shipped("paper").also)
     for name in ("paper", *shipped("paper").also):
         clean, printed = shipped(name), shipped(f"{name}-as-printed")
-        assert printed.regime == "as-printed"
+        assert printed.max_tokens == 128
+        assert printed.sets == {"protocol.framing": "llama-2"}
         assert printed.judges == tuple(f"rubric-as-printed@{judge}" for judge in clean.judges)
         assert printed.learners == clean.learners
         for learner in printed.learners:

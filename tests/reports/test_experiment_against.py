@@ -97,6 +97,6 @@ def test_other_questions_of_the_same_number_are_no_pairs(
 def test_a_method_trained_at_several_sizes_is_meant_in_each(folders: dict[str, Path]) -> None:
     document = stages.report(folders["after"], against=("refit",)).document
     captions = {t.caption for part in document.parts for t in part.tables}
-    assert "Differences to ReFit, paired (clean regime)" in captions
+    assert "Differences to ReFit, paired" in captions
     with pytest.raises(RunError, match="--against nope: found no such policy; expected one of"):
         stages.report(folders["after"], against=("nope",))

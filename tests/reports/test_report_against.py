@@ -46,7 +46,7 @@ def test_every_pair_can_be_asked_for(run: Path) -> None:
     found = differences(run, against=("echo",))
     base, echo = found.values()
     assert list(found) == [
-        "Differences to Base, paired (clean regime)", "Differences to echo, paired (clean regime)",
+        "Differences to Base, paired", "Differences to echo, paired",
     ]  # fmt: skip
     assert base == {"echo": "+0.5000", "other": "+0.2500"}
     assert echo == {"other": "-0.2500", "Base": "-0.5000"}

@@ -148,7 +148,6 @@ def test_the_page_holds_the_pictures_and_asks_for_nothing(drawn, tmp_path):
 
 
 def test_curves_by_turns_are_named_by_their_setting(runs):
-    """The regime is named where it is another than `clean`."""
     with drawing_style():
         (picture,) = turn_curves(read_sections(runs), "rules", "clustered")
     assert picture.name == "number-of-turns-demo-thinking-reasoning-rules"

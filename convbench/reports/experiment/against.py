@@ -19,13 +19,13 @@ SHOWN = 6
 
 
 def against_part(
-    sections: Sequence[Section], others: Sequence[Section], name: str, kind: ErrorKind | None = None
+    sections: Sequence[Section], others: Sequence[Section], name: str, kind: ErrorKind = "clustered"
 ) -> ReportPart:
     """Return the part with our paired differences to another experiment, a table for each section
     and judge.
 
     Sections correspond if task, mode, protocol and turns are equal. `name` is the other
-    experiment's in heads and titles; `kind` the kind of standard errors (None: our regime's). How
+    experiment's in heads and titles; `kind` the kind of standard errors. How
     the settings differ, and what has no counterpart or no common questions, is in the notes.
     """
     by_setting = {_setting_key(section): section for section in others}
@@ -36,7 +36,7 @@ def against_part(
         if other is None:
             notes.append(f"{section.title}: {name} has no such runs.")
             continue
-        compared = list(_section_tables(section, other, name, section.error_kind(kind)))
+        compared = list(_section_tables(section, other, name, kind))
         tables += compared
         if not compared:
             notes.append(f"{section.title}: no policy of both has a question in common.")

@@ -272,7 +272,7 @@ def experiment_document(
     experiment: ExperimentResults,
     title: str,
     *,
-    kind: ErrorKind | None = None,
+    kind: ErrorKind = "clustered",
     plots: bool = True,
     page: Page | None = None,
     against: Sequence[str] = (),
@@ -281,10 +281,9 @@ def experiment_document(
 
     Its parts are an overview, the paper's statements, the printed tables with our results, other
     sections, those of them that other papers print with our results, language patterns (only with
-    `plots`), what is missing, cost, and sample conversations. `kind` is the kind of standard errors
-    (None: each regime's own). `against` names further policies that all are compared with, as they
-    are with every model that is not trained. Without matplotlib the overview says that there are no
-    pictures.
+    `plots`), what is missing, cost, and sample conversations. `kind` is the kind of standard
+    errors. `against` names further policies that all are compared with, as they are with every
+    model that is not trained. Without matplotlib the overview says that there are no pictures.
     """
     if plots:
         try:
@@ -301,7 +300,7 @@ def experiment_document(
 def _experiment_document(
     experiment: ExperimentResults,
     title: str,
-    kind: ErrorKind | None,
+    kind: ErrorKind,
     plots: bool,
     facts: Sequence[str],
     against: Sequence[str],
@@ -335,9 +334,8 @@ def _overview_part(
     experiment: ExperimentResults, known: Sequence[PublishedComparison], facts: Sequence[str]
 ) -> ReportPart:
     """Return the part with a summary in a few lines, and the agreement of the orders."""
-    regimes = dict.fromkeys(section.regime for section in experiment.sections)
     cells = len(experiment.runs)
-    lines = [f"{cells} cell{'' if cells == 1 else 's'}; regime {' and '.join(regimes) or '-'}."]
+    lines = [f"{cells} cell{'' if cells == 1 else 's'}."]
     if known:
         here = len(
             {comparison.printed.number for comparison in known if comparison.section is not None}
@@ -356,9 +354,7 @@ def _overview_part(
     return ReportPart("Overview", (*lines, *facts), (order,) if order is not None else ())
 
 
-def _statements_part(
-    known: Sequence[PublishedComparison], kind: ErrorKind | None
-) -> ReportPart | None:
+def _statements_part(known: Sequence[PublishedComparison], kind: ErrorKind) -> ReportPart | None:
     """Return the part with the paper's statements about these tables; None without one."""
     table = statement_table(known, kind)
     return None if table is None else ReportPart(STATEMENTS, tables=(table,))
@@ -366,7 +362,7 @@ def _statements_part(
 
 def _printed_parts(
     known: Sequence[PublishedComparison],
-    kind: ErrorKind | None,
+    kind: ErrorKind,
     plots: bool,
     against: Sequence[str],
 ) -> Iterator[ReportPart]:
@@ -377,7 +373,7 @@ def _printed_parts(
         if comparison.printed.turns > DEFAULT_TURNS and comparison.section
     ]
     for comparison in known:
-        rule = comparison.section.error_kind(kind) if comparison.section else "naive"
+        rule = kind if comparison.section else "naive"
         part = printed_part(comparison, rule, against)
         pictures: list[Picture | None] = []
         if plots and comparison.section is not None:
@@ -408,7 +404,7 @@ def _without_table(
 
 
 def _other_parts(
-    unmatched: Sequence[Section], kind: ErrorKind | None, plots: bool, against: Sequence[str]
+    unmatched: Sequence[Section], kind: ErrorKind, plots: bool, against: Sequence[str]
 ) -> Iterator[ReportPart]:
     """Yield the usual report's parts for sections without a printed table."""
     if not unmatched:
@@ -429,15 +425,15 @@ def _reference_facts(sections: Sequence[Section]) -> list[str]:
     ]
 
 
-def _reference_parts(sections: Sequence[Section], kind: ErrorKind | None) -> Iterator[ReportPart]:
+def _reference_parts(sections: Sequence[Section], kind: ErrorKind) -> Iterator[ReportPart]:
     """Yield a part with the printed table of another paper for each section and judge that it has
     one for, with our results in it."""
     for section in sections:
         for judge in judges_of(section, None):
-            table = reference_table(section, judge, section.error_kind(kind))
+            table = reference_table(section, judge, kind)
             if table is not None:
                 named = f", judge {judge}" if judge else ""
-                caption = f"{table.caption}, with our results ({section.regime} regime)"
+                caption = f"{table.caption}, with our results"
                 yield ReportPart(
                     f"Printed: {section.title}{named}", tables=(replace(table, caption=caption),)
                 )

@@ -133,7 +133,7 @@ def _side_by_side(pair: ConversationPair) -> SideBySide:
     verdicts = conversation_verdicts(run, first), conversation_verdicts(other, second)
     what = "reward" if pair.judge else "right answers"
     facts = (
-        f"Regime {section.regime}; {pair.unit.rpartition('/')[2]}; difference in {what} "
+        f"{pair.unit.rpartition('/')[2]}; difference in {what} "
         f"{pair.difference:+.3f}, the median of {pair.pair_count} pairs"
         + (f", judge {pair.judge}." if pair.judge else "."),
         *([f"Expected answer: {example.answer}."] if example.answer else []),

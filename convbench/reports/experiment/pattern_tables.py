@@ -89,9 +89,8 @@ def _pattern_part(section: Section, title: str) -> tuple[ReportPart, Spread | No
         part = patterns_document(analysis, title).parts[0]
     except ConvbenchError as error:
         return ReportPart(title, (f"Missing: {error}",)), None
-    facts = (f"Regime {section.regime}.", *part.facts)
     pictures = tuple(replace(p, name=slug(f"patterns {section.title}")) for p in part.pictures)
-    return replace(part, facts=facts, pictures=pictures), measure_spread(analysis)
+    return replace(part, pictures=pictures), measure_spread(analysis)
 
 
 def spread_table(spreads: dict[str, Spread]) -> Table:

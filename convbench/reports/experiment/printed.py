@@ -26,7 +26,7 @@ from convbench.reports.tables import difference_table, training_table, variance_
 from convbench.reports.tables.cells import NONE, estimate_cell, measure_column
 from convbench.reports.tables.results import ERRORS, printed_cells, ranks_of
 from convbench.stats.agreement import DRAWS, RankAgreement, rank_agreement
-from convbench.stats.means import ErrorKind, estimate_at_size
+from convbench.stats.means import ErrorKind
 
 UNIT_WORDS = {"turn": "rows", "conversation": "conversations"}
 """What the tables by size count, by the unit of our rows: the paper says "sample size" and
@@ -284,7 +284,7 @@ def printed_part(
     """Return the part of a printed table: the table with our rows, paired differences to Base and
     to each policy in `against`, and how the methods were trained.
 
-    Its facts name regime, errors and judge, and the reason for each missing method. If nothing was
+    Its facts name errors and judge, and the reason for each missing method. If nothing was
     measured, it has the printed table alone.
     """
     tables = [printed_table(comparison, kind)]
@@ -295,12 +295,7 @@ def printed_part(
             training_table(comparison.section),
             variance_table(comparison.section),
         )
-        regime = comparison.section.regime
-        tables += [
-            replace(table, caption=f"{table.caption} ({regime} regime)")
-            for table in more
-            if table is not None and table.rows
-        ]
+        tables += [table for table in more if table is not None and table.rows]
     return ReportPart(
         comparison.title,
         tuple(_comparison_facts(comparison, kind)),
@@ -313,21 +308,15 @@ def printed_table(comparison: PublishedComparison, kind: ErrorKind) -> Table:
     """Return the printed table in its order, with our rows above each printed row and our other
     policies at the end.
 
-    A method that we lack has a row `NAME: missing`. In regime `as-printed` with naive errors, our
-    errors are for the paper's sample size.
+    A method that we lack has a row `NAME: missing`.
     """
     measures = measures_for(comparison)
     listed = [
         p for method in comparison.printed.methods for p in comparison.own_policies.get(method, ())
     ]
     listed += comparison.extra_policies
-    size = sample_size(comparison.printed.number) if _as_printed(comparison, kind) else None
     means = {
-        id(policy): [
-            estimate_at_size(mean, size) if size else mean
-            for mean in (measure.mean_of(policy, kind) for measure in measures)
-        ]
-        for policy in listed
+        id(policy): [measure.mean_of(policy, kind) for measure in measures] for policy in listed
     }
     marks = [
         ranks_of([line[i] for line in means.values()], measure)
@@ -348,27 +337,17 @@ def printed_table(comparison: PublishedComparison, kind: ErrorKind) -> Table:
         rows.append((Cell(f"  {name}, printed", quiet=True), *printed_cells(numbers, measures)))
     rows += [own_row(policy) for policy in comparison.extra_policies]
     heads = (Column("Method", "Method", numeric=False), *map(measure_column, measures))
-    regime = f" ({comparison.section.regime} regime)" if comparison.section else ""
-    caption = f"Table {comparison.printed.number}, with our results{regime}"
+    caption = f"Table {comparison.printed.number}, with our results"
     return Table(caption, heads, tuple(rows), tuple(_comparison_notes(comparison, kind)), "beside")
 
 
-def _as_printed(comparison: PublishedComparison, kind: ErrorKind) -> bool:
-    """Return True if our errors are computed with the paper's own sample size."""
-    return (
-        comparison.section is not None
-        and comparison.section.regime == "as-printed"
-        and kind == "naive"
-    )
-
-
 def _comparison_facts(comparison: PublishedComparison, kind: ErrorKind) -> Iterator[str]:
-    """Yield a line with regime, kind of errors and judge, then a line for each missing method."""
+    """Yield a line with kind of errors and judge, then a line for each missing method."""
     if comparison.section is None:
         yield f"Missing: {comparison.missing['']}."
         return
     judge = f"judge {comparison.judge}" if comparison.judge else "not judged"
-    yield f"Regime {comparison.section.regime}; {kind} errors; {judge}."
+    yield f"{kind.capitalize()} errors; {judge}."
     for method, why in comparison.missing.items():
         yield f"Missing, {method}: {why}."
 
@@ -382,16 +361,15 @@ def _comparison_notes(comparison: PublishedComparison, kind: ErrorKind) -> Itera
     if comparison.printed.by_size:
         yield SAMPLE_SIZE
     if comparison.section is not None:
-        as_printed = size is not None and _as_printed(comparison, kind)
         first = comparison.section.base or comparison.section.policies[0]
         groups = len({row.group for row in first.observations})
         yield (
             f"Ours: mean ± {ERRORS[kind]}; {len(first.observations)} conversations of "
             f"{first.name} about "
-            f"{groups} groups{', errors over as many as the printed' if as_printed else ''}."
+            f"{groups} groups."
         )
         if kind != "naive":
-            yield "The rules of errors differ; --se naive, or the regime as-printed, has one rule."
+            yield "The rules of errors differ; --se naive has the printed one."
     if comparison.printed.number in ODD:
         yield ODD[comparison.printed.number]
 
@@ -449,7 +427,6 @@ def order_table(comparisons: Sequence[PublishedComparison]) -> Table | None:
     columns = (
         Column("Table", "Table", numeric=False),
         Column("Setting", "Setting", numeric=False),
-        Column("Regime", "Regime", numeric=False),
         Column("n", "n"),
         Column("τ, accuracy", "τ acc."),
         Column("95% interval", "95%"),
@@ -481,8 +458,7 @@ def _order_row(comparison: PublishedComparison) -> tuple[Cell, ...] | None:
     if n < 2:
         return None
     number, _, setting = comparison.title.partition(": ")
-    regime = comparison.section.regime
-    return Cell(number), Cell(setting), Cell(regime), Cell(str(n)), *_agreement_cells(agreements)
+    return Cell(number), Cell(setting), Cell(str(n)), *_agreement_cells(agreements)
 
 
 def _turn_rows(comparisons: Sequence[PublishedComparison]) -> Iterator[tuple[Cell, ...]]:
@@ -518,7 +494,6 @@ def _turn_rows(comparisons: Sequence[PublishedComparison]) -> Iterator[tuple[Cel
         yield (
             Cell(f"Tables {numbers[0]} to {numbers[-1]}"),
             Cell(f"{section.task} · {section.mode} · {method}, by n"),
-            Cell(section.regime),
             Cell(str(max(map(len, parts)))),
             *_agreement_cells(agreed),
         )

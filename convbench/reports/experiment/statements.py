@@ -98,13 +98,13 @@ def paper_statements() -> tuple[Statement, ...]:
 
 
 def statement_table(
-    comparisons: Sequence[PublishedComparison], kind: ErrorKind | None = None
+    comparisons: Sequence[PublishedComparison], kind: ErrorKind = "clustered"
 ) -> Table | None:
     """Return the table of the paper's statements about these printed tables, with the result on the
     printed numbers and on ours; None if it says nothing about them.
 
     Where several of our sections stand beside a printed table, the first counts. `kind` is the kind
-    of our standard errors (None: each regime's own).
+    of our standard errors.
     """
     numbers = {comparison.printed.number for comparison in comparisons}
     listed = [statement for statement in paper_statements() if numbers & set(statement.tables)]
@@ -155,7 +155,7 @@ def _z_of(first: PrintedNumber, second: PrintedNumber) -> float:
 
 
 def own_evidence(
-    comparisons: Sequence[PublishedComparison], kind: ErrorKind | None = None
+    comparisons: Sequence[PublishedComparison], kind: ErrorKind = "clustered"
 ) -> Evidence:
     """Return our numbers for the printed tables, with paired tests; of several sections beside one
     table the first counts."""
@@ -168,9 +168,9 @@ def own_evidence(
     return Evidence(tables, _own_tests(reasoning, kind))
 
 
-def _own_methods(comparison: PublishedComparison, kind: ErrorKind | None) -> Methods:
+def _own_methods(comparison: PublishedComparison, kind: ErrorKind) -> Methods:
     assert comparison.section is not None
-    rule = comparison.section.error_kind(kind)
+    rule = kind
     numbers: dict[str, dict[str, PrintedNumber]] = {}
     for method, policies in comparison.own_policies.items():
         for measure in measures_for(comparison):
@@ -184,7 +184,7 @@ def _own_methods(comparison: PublishedComparison, kind: ErrorKind | None) -> Met
 
 
 def _own_tests(
-    measured: Mapping[int, PublishedComparison], kind: ErrorKind | None
+    measured: Mapping[int, PublishedComparison], kind: ErrorKind
 ) -> dict[int, LowerTest]:
     """Return ReFit's paired test against SWiFt by table, with Holm's correction over the tables."""
     differences = {
@@ -201,7 +201,7 @@ def _own_tests(
 
 
 def _paired_difference(
-    comparison: PublishedComparison, kind: ErrorKind | None
+    comparison: PublishedComparison, kind: ErrorKind
 ) -> tuple[float, float] | None:
     """Return (ReFit minus SWiFt in accuracy, p of no difference); None without pairs. Equal results
     have p 1."""
@@ -209,7 +209,7 @@ def _paired_difference(
     if len(both) < 2 or comparison.section is None:
         return None
     section = replace(comparison.section, policies=tuple(both), compared_with=both[0].name)
-    (difference,) = paired_differences(section, ACCURACY, section.error_kind(kind))
+    (difference,) = paired_differences(section, ACCURACY, kind)
     estimate = difference.estimate
     if estimate is None or estimate.error is None:
         return None

@@ -70,13 +70,11 @@ def temperature_curves(section: Section, judge: str | None, kind: ErrorKind) -> 
     )
 
 
-def turn_curves(
-    sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
-) -> list[Picture]:
+def turn_curves(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> list[Picture]:
     """Return curves of accuracy and of the judge's headline by number of turns, a picture for each
     setting with several numbers.
 
-    A setting is a task, mode, protocol and regime. Empty if there is none. Without `judge` it is
+    A setting is a task, mode and protocol. Empty if there is none. Without `judge` it is
     accuracy alone.
     """
     pictures = []
@@ -88,7 +86,7 @@ def turn_curves(
             names = dict.fromkeys(policy.name for section in group for policy in section.policies)
             return {
                 name: _known_estimates(
-                    (section.turns, measure.mean_of(policy, section.error_kind(kind)))
+                    (section.turns, measure.mean_of(policy, kind))
                     for section in sorted(group, key=lambda section: section.turns)
                     for policy in section.policies
                     if policy.name == name
@@ -97,7 +95,7 @@ def turn_curves(
             }
 
         title = " · ".join(part for part in key if part != "clean")
-        errors = group[0].error_kind(kind)
+        errors = kind
         pictures.append(
             draw_curves(title, _curve_measures(group, judge), measure_points, TURNS, judge, errors)
         )
@@ -186,10 +184,10 @@ def _method_name(policy: Policy) -> str:
 
 def _sections_by_setting(
     sections: Sequence[Section],
-) -> dict[tuple[str, str, str, str], list[Section]]:
-    by_setting: dict[tuple[str, str, str, str], list[Section]] = {}
+) -> dict[tuple[str, str, str], list[Section]]:
+    by_setting: dict[tuple[str, str, str], list[Section]] = {}
     for section in sections:
-        key = (section.task, section.mode, section.protocol, section.regime)
+        key = (section.task, section.mode, section.protocol)
         by_setting.setdefault(key, []).append(section)
     return by_setting
 

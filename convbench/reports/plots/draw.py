@@ -29,7 +29,7 @@ def with_pictures(
     sections: Sequence[Section],
     *,
     judge: str | None = None,
-    kind: ErrorKind | None = None,
+    kind: ErrorKind = "clustered",
     pairwise: bool = False,
     page: Page | None = None,
 ) -> Document:
@@ -43,7 +43,7 @@ def with_pictures(
     with drawing_style((policy.name for section in sections for policy in section.policies), page):
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [
-            replace(part, pictures=tuple(_part_pictures(section, name, section.error_kind(kind))))
+            replace(part, pictures=tuple(_part_pictures(section, name, kind)))
             for part, (section, name) in zip(document.parts, titles, strict=False)
         ]
         parts += document.parts[len(titles) :]  # parts that compare sections have only tables
@@ -79,7 +79,7 @@ def _part_pictures(section: Section, judge: str | None, kind: ErrorKind) -> Iter
 def _comparison_pictures(
     sections: Sequence[Section],
     judge: str | None,
-    kind: ErrorKind | None,
+    kind: ErrorKind,
 ) -> Iterator[Picture]:
     names = dict.fromkeys(name for section in sections for name in judges_of(section, judge))
     overview = draw_dots(sections, ACCURACY, kind) or _reward_dots(
@@ -96,9 +96,7 @@ def _comparison_pictures(
             yield curves
 
 
-def _reward_dots(
-    sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
-) -> Picture | None:
+def _reward_dots(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Picture | None:
     """Return the picture of the judge's headline by task, for tasks without right answers."""
     measures = [m for section in sections for m in measures_of(section, judge)]
     top = headline_measure(measures)

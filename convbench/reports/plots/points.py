@@ -34,9 +34,7 @@ from convbench.stats.means import ErrorKind, Estimate
 COLUMNS = 3
 
 
-def draw_dots(
-    sections: Sequence[Section], measure: Measure, kind: ErrorKind | None
-) -> Picture | None:
+def draw_dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind) -> Picture | None:
     """Return a picture of a measure's means with 95% intervals, a panel for each section in which a
     policy has the measure.
 
@@ -52,7 +50,7 @@ def draw_dots(
     grid: Any = figure.subplots(rows, columns, sharex=True, squeeze=False)
     for index, section in enumerate(shown):
         axes = grid[index // columns][index % columns]
-        _draw_panel(axes, section, measure, section.error_kind(kind))
+        _draw_panel(axes, section, measure, kind)
         if len(shown) > 1:
             axes.set_title(
                 f"{section.task} · {section.mode}\n{section.protocol}, n = {section.turns}"
@@ -63,7 +61,7 @@ def draw_dots(
         axes = grid[index // columns][index % columns]
         axes.tick_params(labelbottom=True)
         axes.set_xlabel(f"{measure.head} ({measure.unit})")
-    kinds = " or ".join(sorted({section.error_kind(kind) for section in shown}))
+    kinds = " or ".join(sorted({kind for section in shown}))
     caption = (
         f"{measure.head} by method, with 95% intervals ({kinds} errors); the dotted line is Base."
     )

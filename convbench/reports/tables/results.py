@@ -30,7 +30,6 @@ from convbench.reports.published import (
     paper_key,
     paper_table,
     reference_of,
-    sample_size,
     size_table,
 )
 from convbench.reports.sections import Section
@@ -50,7 +49,6 @@ from convbench.stats.means import (
     ErrorKind,
     Estimate,
     constant_answer,
-    estimate_at_size,
     estimate_mean,
 )
 from convbench.store.notes import Advantages, credit_by_source
@@ -77,16 +75,7 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         *scale_notes(measures),
         *(f"{names}." for names in [model_names(section.policies)] if names),
     ]
-    size = _printed_size(section, kind, published)
-    if size is not None:
-        means = [[estimate_at_size(mean, size) for mean in line] for line in means]
-        notes.append(
-            f"Standard errors are for {size} conversations, the sample size that the paper's own "
-            f"errors imply (table {published.number if published else '-'}), where we have at "
-            "least as many."
-        )
     notes += [note] if (note := engine_note(section.policies)) else []
-    notes += _regime_notes(section)
     printed = published if paper else None
     rows = []
     for index, (policy, line) in enumerate(zip(section.policies, means, strict=True)):
@@ -138,25 +127,6 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         *(measure_column(measure) for measure in measures),
     )
     return Table("Results", columns, tuple(rows), (*notes, *section.notes), "results")
-
-
-def _printed_size(section: Section, kind: ErrorKind, published: PaperTable | None) -> int | None:
-    """Return the paper's sample size, which errors of the regime `as-printed` use; else None."""
-    if section.regime != "as-printed" or kind != "naive" or published is None:
-        return None
-    return sample_size(published.number)
-
-
-def _regime_notes(section: Section) -> list[str]:
-    """Return a note on the rules of a section's regime; empty for the regime `clean`."""
-    if section.regime == "clean":
-        return []
-    manifest = (section.base or section.policies[0]).run.manifest
-    limit = manifest.policy_member.sampling.max_tokens
-    return [
-        f"Regime {section.regime}: replies of at most {limit} tokens, messages framed as "
-        f"{manifest.protocol.framing}."
-    ]
 
 
 def _judge_verdicts(
@@ -226,19 +196,19 @@ def ranks_of(means: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
 
 
 def matrix_tables(
-    sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
+    sections: Sequence[Section], judge: str | None, kind: ErrorKind
 ) -> Iterator[Table]:
     """Yield tables of policies by tasks: one of accuracies or, if no policy has them, one of
     rewards for each judge.
 
-    Yield nothing for one task, if `kind` is None, or if no policy but Base is in two sections.
+    Yield nothing for one task, or if no policy but Base is in two sections.
     """
     names = dict.fromkeys(policy.name for section in sections for policy in section.policies)
     section_counts = {
         name: sum(_find_policy(s, name) is not None for s in sections) for name in names
     }
     shared = any(count > 1 for name, count in section_counts.items() if name != "Base")
-    if kind is None or len({section.task for section in sections}) < 2 or not shared:
+    if len({section.task for section in sections}) < 2 or not shared:
         return
     if any(ACCURACY.mean_of(policy) for section in sections for policy in section.policies):
         yield _matrix_table(sections, list(names), ACCURACY, kind)

@@ -191,12 +191,10 @@ def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult])
     report = stages.report(run.path, paper=True).document
     tables = {table.caption: table for part in report.parts for table in part.tables}
     for name in ("passage only", "untrained self-edits", "SEAL round 2"):
-        assert f"One passage after the other: {name} (clean regime)" in tables
-        (row,) = (
-            r for r in tables["All passages at once (clean regime)"].rows if r[0].text == name
-        )
+        assert f"One passage after the other: {name}" in tables
+        (row,) = (r for r in tables["All passages at once"].rows if r[0].text == name)
         (beside,) = (
-            r for r in tables["Knowledge incorporation, published (clean regime)"].rows
+            r for r in tables["Knowledge incorporation, published"].rows
             if r[0].text == name and not r[0].quiet
         )  # fmt: skip
         assert beside[3] == row[1]
