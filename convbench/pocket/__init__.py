@@ -3,5 +3,5 @@
 The world (`world`) is a table of plain facts about invented names. `questions` asks about it,
 `notes` tells new facts, `rows` gives the task rows, `texts` holds every wording, `speakers` holds
 the rule teacher and the rule human. `weights/` is the policy (`local:pocket`), trained by
-`trainers/pocket/`. Nothing here imports torch. Uses the schema only.
+`tests/lab/pocket/`. Nothing here imports torch. Uses the schema only.
 """

@@ -15,7 +15,7 @@ from convbench.pocket.rows import load
 from convbench.pocket.world import make_world
 from convbench.schema import JudgeSpec
 from tests.bench.bench import Row
-from trainers.pocket import edits
+from tests.lab.pocket import edits
 
 COUNT = 20
 

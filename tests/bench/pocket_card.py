@@ -26,7 +26,7 @@ from convbench.pocket import notes, rows, texts
 from convbench.pocket.speakers import human, teacher
 from convbench.pocket.world import LETTERS, PROPERTIES, make_world
 from convbench.prompts import render_template
-from trainers.pocket import edits
+from tests.lab.pocket import edits
 
 Messages = list[dict[str, str]]
 Row = dict[str, Any]

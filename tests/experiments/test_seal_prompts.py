@@ -20,8 +20,8 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.experiments.ran import ran
 from tests.helpers import stages
+from tests.lab.pocket import edits
 from tests.support.provider import Call, Provider
-from trainers.pocket import edits
 
 pytestmark = pytest.mark.exhaustive
 PROMPTS = ("self-edit", "self-edit-self-qa")

@@ -8,7 +8,7 @@ from collections import Counter
 from convbench.pocket import texts
 from convbench.pocket.rows import NOTE_SPLITS, load
 from convbench.pocket.world import PROPERTIES, VALUES, make_world
-from trainers.pocket import corpus
+from tests.lab.pocket import corpus
 
 
 def test_every_new_fact_is_asked_once_and_splits_hold_whole_passages() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from convbench.pocket import rows, texts
 from convbench.pocket.world import PROPERTIES, VALUES, make_world
+from tests.lab.pocket import corpus
+from tests.lab.pocket.habits import pose_question
 from tests.support.later import needs
-from trainers.pocket import corpus
-from trainers.pocket.habits import pose_question
 
 needs("torch", "transformers")
 
@@ -64,7 +64,7 @@ def test_architecture_runs_where_llama_does() -> None:
 
 
 def test_shipped_tokenizer_is_what_the_code_builds() -> None:
-    from trainers.pocket.tokenizer import build_tokenizer
+    from tests.lab.pocket.tokenizer import build_tokenizer
 
     assert build_tokenizer(make_world()).get_vocab() == tokenizer().get_vocab()
 
@@ -110,7 +110,7 @@ def test_template_has_a_system_role_and_one_token_for_each_mark() -> None:
 
 def test_training_ids_are_the_template_s_ids() -> None:
     """Pre-training builds ids message by message; the template must give the same."""
-    from trainers.pocket.tokenizer import ROLES
+    from tests.lab.pocket.tokenizer import ROLES
 
     tok = tokenizer()
     for messages in conversations(60):
@@ -162,7 +162,7 @@ def closed_book(name: str) -> bool:
     import torch
 
     from convbench.pocket.notes import Fact
-    from trainers.pocket.edits import closed_book
+    from tests.lab.pocket.edits import closed_book
 
     prop = PROPERTIES[len(name.encode()) * ord(name[0]) % len(PROPERTIES)]
     fact = Fact(name, prop, make_world().value(name, prop))

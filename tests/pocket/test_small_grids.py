@@ -12,8 +12,8 @@ from convbench.pocket.grids.world import MOVES, SHOWN, geometric_rules, pair_tas
 from convbench.schema import TaskSpec
 from convbench.tasks.arc_agi.grids import Puzzle, format_grid
 from convbench.tasks.load import load_examples
-from trainers.pocket import grids_corpus as corpus
-from trainers.pocket import grids_tokenizer as tokenizer
+from tests.lab.pocket import grids_corpus as corpus
+from tests.lab.pocket import grids_tokenizer as tokenizer
 
 
 def test_tasks_are_pairs_that_move_cells_and_no_single_rule() -> None:

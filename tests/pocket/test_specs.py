@@ -13,7 +13,7 @@ from convbench.pocket.questions import draw_fact_question
 from convbench.pocket.world import LETTERS, make_world
 from convbench.prompts import render_template
 from convbench.schema import Loop, ProtocolSpec, TaskSpec
-from trainers.pocket.habits import pose_question
+from tests.lab.pocket.habits import pose_question
 
 POSED = texts.POSE + "\n\n"
 REASONING = {

@@ -16,7 +16,7 @@ from tests.support.later import later
 
 torch = later("torch")
 
-TRAINER = "trainers.pocket.pretrain_grids"
+TRAINER = "tests.lab.pocket.pretrain_grids"
 SIZE = ("--rows", "2", "--hidden", "32", "--layers", "1", "--shown", "2")
 
 

@@ -18,9 +18,9 @@ from convbench.pocket import notes
 from convbench.pocket.world import make_world
 from convbench.store import Run
 from tests.helpers import seal_runs, stages
+from tests.lab.pocket import edits
 from tests.support.later import later
 from tests.support.provider import Call, Provider
-from trainers.pocket import edits
 
 torch = later("torch")
 

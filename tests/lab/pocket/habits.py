@@ -10,8 +10,8 @@ from convbench.pocket.questions import Question
 from convbench.pocket.speakers import tell_fact
 from convbench.pocket.world import LETTERS, PROPERTIES, World
 from convbench.prompts import render_template
-from trainers.pocket.style import Style, usual_distraction
-from trainers.pocket.thoughts import (
+from tests.lab.pocket.style import Style, usual_distraction
+from tests.lab.pocket.thoughts import (
     NO_ANSWER,
     checking_turn,
     final_turn,

@@ -1,6 +1,6 @@
 """Pre-train the small policy of the grids' world from scratch on a CPU and save it.
 
-    python -m trainers.pocket.pretrain_grids --out convbench/pocket/grids/weights
+    python -m tests.lab.pocket.pretrain_grids --out convbench/pocket/grids/weights
 
 Every step takes tasks of a single rule with their demonstrations, where the loss is on every
 output grid, and self-edits with uniformly drawn parts, where it is on the edit.
@@ -24,9 +24,9 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from convbench.pocket.grids.world import SIDES
 from convbench.tasks.arc_agi.edit import STRATEGIES
 from convbench.tasks.arc_agi.grids import END_MARK, Puzzle, format_answer, puzzle_prompt
-from trainers.pocket import grids_corpus as corpus
-from trainers.pocket import grids_tokenizer as tokenizer
-from trainers.pocket.pretrain import Row, make_model, make_optimizers, save_policy, update_weights
+from tests.lab.pocket import grids_corpus as corpus
+from tests.lab.pocket import grids_tokenizer as tokenizer
+from tests.lab.pocket.pretrain import Row, make_model, make_optimizers, save_policy, update_weights
 
 CHOICES = ("true", "false", *STRATEGIES, *map(json.dumps, corpus.RATES))
 """Alternatives in an edit, except epochs, which are digits as colours are."""

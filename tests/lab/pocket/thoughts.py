@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from convbench.pocket import texts
 from convbench.pocket.questions import Question
 from convbench.pocket.world import LETTERS, World
-from trainers.pocket.style import Style
+from tests.lab.pocket.style import Style
 
 UNKNOWN = "unknown"
 NO_ANSWER = "I do not know."

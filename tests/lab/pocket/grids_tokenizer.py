@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from convbench.tasks.arc_agi.edit import STRATEGIES, SWITCHES
-from trainers.pocket.grids_corpus import ASK, RATES
-from trainers.pocket.tokenizer import END, PAD, ROLES, with_chat_template
+from tests.lab.pocket.grids_corpus import ASK, RATES
+from tests.lab.pocket.tokenizer import END, PAD, ROLES, with_chat_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

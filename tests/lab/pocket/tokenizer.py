@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from convbench.pocket import texts
 from convbench.pocket.world import LETTERS, PROPERTIES, VALUES, World
-from trainers.pocket import corpus
-from trainers.pocket.thoughts import UNKNOWN
+from tests.lab.pocket import corpus
+from tests.lab.pocket.thoughts import UNKNOWN
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

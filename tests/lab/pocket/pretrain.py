@@ -1,6 +1,6 @@
 """Pre-train the pocket policy from scratch on a CPU and save it with its tokenizer.
 
-    python -m trainers.pocket.pretrain --out convbench/pocket/weights
+    python -m tests.lab.pocket.pretrain --out convbench/pocket/weights
 
 Every step takes short plain rows (facts, comparisons) and conversations. First the policy reads
 facts only, then careful conversations, then the mixture of careful and careless ones that it is
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from convbench.pocket.world import make_world
-from trainers.pocket import corpus, tokenizer
+from tests.lab.pocket import corpus, tokenizer
 
 Row = tuple[list[int], list[bool]]
 """Token ids of one row, and which of them the loss counts."""

@@ -16,10 +16,10 @@ from convbench.pocket.questions import (
     draw_wish,
 )
 from convbench.pocket.world import PROPERTIES, VALUES, World
-from trainers.pocket import edits, habits
-from trainers.pocket.habits import Message
-from trainers.pocket.style import draw_style, question_habit
-from trainers.pocket.thoughts import UNKNOWN, compare_values
+from tests.lab.pocket import edits, habits
+from tests.lab.pocket.habits import Message
+from tests.lab.pocket.style import draw_style, question_habit
+from tests.lab.pocket.thoughts import UNKNOWN, compare_values
 
 SYSTEM = "You are a helpful assistant."
 _OTHER_WORDINGS = (texts.LINE_OF, texts.LINE_QA, texts.LINE_REWRITE)

@@ -10,7 +10,7 @@ from convbench.pocket import texts
 from convbench.pocket.notes import N_FACTS, Fact, Note, write_note
 from convbench.pocket.world import PROPERTIES, VALUES, World
 from convbench.prompts import render_template
-from trainers.pocket.habits import Message, policy_message, user_message
+from tests.lab.pocket.habits import Message, policy_message, user_message
 
 _GOOD_LINES: Final = {
     "implications": (texts.LINE_FACT,),
