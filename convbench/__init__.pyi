@@ -276,14 +276,8 @@ def report(
     judge: str | None = None,
     split: Literal["train", "validation", "test", "all"] = "test",
     plots: bool = False,
-    gold: bool = False,
-    verdict: bool = False,
-    baseline: str | None = None,
-    against: str | Iterable[str] | Mapping[str, Any] = (),
-    columns: Literal["one", "two"] = "two",
-    titles: bool = False,
-    pairwise: bool = False,
-    pool: bool = False,
+    patterns: bool = False,
+    baseline: str | Iterable[str] | Mapping[str, Any] = (),
     allow_incomparable: bool = False,
 ) -> Report: ...
 @overload

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convbench import store
-from convbench.api.frames import Frame, document_frames, to_frame
+from convbench.api.frames import Frame, to_frame
 from convbench.reports.report import ReportResult
-from convbench.reports.writers import render_text
+from convbench.reports.write import render_text
 from convbench.schema import RunManifest
 from convbench.store.checkpoint import Checkpoint as Folder
 from convbench.store.query import run_query
@@ -181,9 +181,12 @@ class Report:
 
     @cached_property
     def tables(self) -> dict[str, DataFrame]:
-        """Return the tables as pandas frames by label: `results`, `differences-to-base-paired`,
-        …"""
-        return document_frames(self._result.document)
+        """Return the tables as pandas frames by name: `results`, `differences`, `counts`, …
+
+        Numbers are unrounded; a mean has columns with its error, interval, n and groups beside it,
+        a difference with its p. The first column is the setting.
+        """
+        return self._result.document.frames()
 
     def __getitem__(self, label: str) -> DataFrame:
         return self.tables[label]

@@ -19,6 +19,7 @@ from convbench.commands.pull import PullOptions
 from convbench.commands.pull import restore_run as pull_run
 from convbench.errors import UsageError
 from convbench.experiments.evaluate import check_evaluation, evaluate_each
+from convbench.experiments.results import create_report as report_runs
 from convbench.experiments.seal import RoundsWithTable
 from convbench.experiments.train import run_train as train_recipe
 from convbench.hub.collection import publish_experiment
@@ -33,7 +34,6 @@ from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
-from convbench.reports.report import create_report as report_runs
 from convbench.rollout.build import BuildSummary
 from convbench.rollout.build import build_or_resume as build_run
 from convbench.rollout.calls import check_outcome
@@ -179,15 +179,13 @@ def eval(
     inspect.Parameter("runs", inspect.Parameter.VAR_POSITIONAL, annotation=RunOrFolder),
 )
 def report(*runs: RunOrFolder, **keywords: Any) -> Report:
-    """Return a report that compares Base and the learners of runs, by default of the newest;
-    warnings are issued.
+    """Return a report that compares the policies of runs with their bases, by default of the
+    newest run.
 
     Raises RunError if there is nothing to report, or the runs are not comparable.
     """
     options = options_of(ReportOptions, {"runs": [open_run(run).path for run in runs], **keywords})
-    result = report_runs(options)
-    _warn_notes(result.warnings)
-    return Report(result)
+    return Report(report_runs(options))
 
 
 def query(sql: str, *runs: RunOrFolder, frame: Frame = "pandas") -> Any:

@@ -79,6 +79,7 @@ def read_extended(
     if base.endswith((".yaml", ".yml")):
         base = str(path.parent / base)  # a file is named from where this one lies
     parent = read_extended(locate_spec(kind, base, specs), kind, specs, depth + 1, moved_fields)
+    parent.pop("label", None)  # the name of another recipe
     return merge_mappings(parent, value)
 
 

@@ -71,7 +71,7 @@ def duel_answer(compared: ComparisonSummary) -> Duels:
         wins=wins.wins if wins else 0,
         ties=wins.ties if wins else 0,
         losses=wins.losses if wins else 0,
-        flips=wins.flips.mean if wins else None,
+        flips=wins.flips if wins else None,
     )
 
 
@@ -97,7 +97,7 @@ def note_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) 
         for judged in result.summaries
     ):
         raise EarlyExit(1)
-    context.add_next(f"convbench report{_report_words(result.comparisons, options)} --pairwise")
+    context.add_next(f"convbench report{_report_words(result.comparisons, options)}")
 
 
 def _report_words(compared: Sequence[ComparisonSummary], options: JudgeOptions) -> str:
@@ -105,7 +105,8 @@ def _report_words(compared: Sequence[ComparisonSummary], options: JudgeOptions) 
     its evaluations) and the options that it needs for them."""
     from convbench.errors import RunError
     from convbench.judges.duels import run_of_side
-    from convbench.reports.sections import NotComparable, read_sections
+    from convbench.reports.comparable import NotComparable
+    from convbench.reports.frame import read_settings
     from convbench.store import Run
 
     runs = [run_of_side(name, options.run).path for item in compared for name in item.names]
@@ -117,7 +118,7 @@ def _report_words(compared: Sequence[ComparisonSummary], options: JudgeOptions) 
     opened = [Run.open(item) for item in roots]
     for split, option in (("test", ""), ("all", " --split all")):
         try:
-            read_sections(opened, split)
+            read_settings(opened, split)
         except NotComparable:
             return f"{named}{option} --allow-incomparable"
         except RunError:  # a run without conversations of this split
@@ -153,7 +154,7 @@ def _rate_table(compared: list[ComparisonSummary]) -> Table:
             str(wins.wins),
             str(wins.ties),
             str(wins.losses),
-            f"{100 * wins.flips.mean:.0f}%",
+            f"{100 * wins.flips:.0f}%",
             str(wins.rate.groups),
         )
     rows.caption = (

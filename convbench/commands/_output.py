@@ -79,7 +79,7 @@ def print_table(table: RenderableType, most: int = UNBROKEN_WIDTH) -> None:
 
 def print_document(document: Document) -> None:
     """Print a report: fitted to a terminal; unbroken for a program."""
-    from convbench.reports.terminal import render_terminal
+    from convbench.reports.write import render_terminal
 
     console = out if out.is_terminal else Console(width=UNBROKEN_WIDTH, color_system=None)
     for item in render_terminal(document, console):
@@ -124,35 +124,23 @@ def print_means(panel: Panel) -> None:
 
 
 def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
-    from convbench.reports.document import Cell, Column, Table
-    from convbench.reports.terminal import render_table
-    from convbench.store.columns import METRICS
+    from convbench.reports.document import Column, Row, Table
+    from convbench.reports.write import terminal_table
 
-    short = [SHORT.get(name, name) if name in METRICS else name for name in metrics]
     columns = (
-        Column("judge", "judge", numeric=False),
+        Column("judge", "judge", text=True),
         *(Column(head, head) for head in ("scored", "failed")),
-        *map(Column, metrics, short),
-        Column("reward", "reward"),
+        *(Column(name, name, name if len(name) < 9 else f"{name[:5]}.", 2) for name in metrics),
+        Column("reward", "reward", digits=3),
     )
     rows = []
     for judge in judges:
-        scores = [f"{judge.means[m]:.2f}" for m in metrics]
-        reward = "-" if judge.reward is None else f"{judge.reward.mean:.3f}"
-        row = (make_printable(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
-        rows.append(tuple(map(Cell, row)))
+        scores = (judge.means[m] for m in metrics)
+        reward = None if judge.reward is None else judge.reward.mean
+        rows.append(Row((judge.judge, judge.scored, judge.failed, *scores, reward)))
     width = out.width if out.is_terminal else UNBROKEN_WIDTH
-    for part in render_table(Table("", columns, tuple(rows)), width, unstyled=False):
+    for part in terminal_table(Table("", "", columns, tuple(rows)), width, marked=False):
         print_table(part)
-
-
-SHORT = {
-    "reasoning": "reas.",
-    "comprehensiveness": "compr.",
-    "pedagogical": "pedag.",
-    "confidence": "conf.",
-}
-"""Short heads for the rubric's metrics."""
 
 
 def path_text(path: Path) -> str:

@@ -61,7 +61,7 @@ PANELS = {
         ),
         "report": CommandEntry(
             "report",
-            "Compare Base and the learners: means with errors, paired differences, counts.",
+            "Compare policies with their own bases: means with errors, paired differences, counts.",
         ),
         "experiment": CommandEntry(
             "experiment", "Run a whole table from one file; the same command resumes it."
@@ -74,11 +74,6 @@ PANELS = {
             "runs, live while they grow.",
         ),
         "query": CommandEntry("query", "Ask a run, or several, in SQL (DuckDB, read-only)."),
-        "patterns": CommandEntry(
-            "patterns",
-            "Compare how policies talk: clusters of their final responses, diversity, telling "
-            "words.",
-        ),
         "gold": CommandEntry(
             "gold",
             "Have people label a sample, drawn with known probabilities, to correct a judge.",

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from convbench.experiments.demo import DemoResult
     from convbench.reports.document import Document
 
-SHOWN = ("results", "differences-to-base-paired")
-"""Labels of the tables that the demo ends with."""
+SHOWN = ("results", "differences")
+"""Names of the tables that the demo ends with."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def show(answer: ReportAnswer) -> None:
 def _shorten_document(document: Document) -> Document:
     """Return the report with only two tables: results, and differences to Base."""
     parts = (
-        replace(part, tables=tuple(table for table in part.tables if table.label in SHOWN))
+        replace(part, tables=tuple(table for table in part.tables if table.name in SHOWN))
         for part in document.parts
     )
     return replace(document, parts=tuple(parts))

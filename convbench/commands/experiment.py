@@ -36,7 +36,7 @@ MANY = 12
 """Largest number of left-out steps that are listed."""
 FEW = 3
 """Largest number of cells for which all tables are printed."""
-OF_ALL = ("Overview", "The paper's statements", "Missing", "Cost and time")
+OF_ALL = ("Missing", "Cost and time", "All settings")
 """Parts of the report that are printed for more cells."""
 ASSUMED = (
     "Upper bounds: replies at full length, every train conversation, one call per verdict, no call "

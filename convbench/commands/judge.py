@@ -247,9 +247,6 @@ def _print_panel(panel: Panel) -> None:
     if lengths:
         head = f"Spearman correlation of {panel.metric} with reply length: "
         print_line(out, head, "dim", lengths)
-    for means in panel.judges:
-        if means.constant is not None:
-            print_line(out, f"{means.judge}: ", "dim", str(means.constant))
     if panel.pairs:
         out.print()
         print_table(agreement_table(panel))
@@ -279,16 +276,16 @@ def agreement_table(panel: Panel) -> Table:
     rows = Table(box=None, pad_edge=False, caption_justify="left")
     for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
         rows.add_column(head, justify="left" if head == "judges" else "right")
-    for pair in panel.pairs:
+    for first, second, found in panel.pairs:
         rows.add_row(
-            Text(make_printable(f"{pair.first} / {pair.second}")),
-            str(pair.common),
-            *(_format_figure(x) for x in (pair.equal, pair.kappa, pair.correlation)),
-            _format_figure(None if pair.apart is None else pair.apart.mean),
+            Text(make_printable(f"{first} / {second}")),
+            str(found.common),
+            *(_format_figure(x) for x in (found.equal, found.kappa, found.spearman)),
+            _format_figure(found.difference.mean),
         )
     rows.caption = (
-        "Headline scores, each brought to 0 to 1 by its judge's scale. Krippendorff alpha, "
-        f"ordinal: {_format_figure(panel.alpha)}"
+        "Headline scores, each brought to 0 to 1 by its judge's scale. Krippendorff's "
+        f"alpha (interval): {_format_figure(panel.alpha)}"
     )
     return rows
 

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -30,101 +30,65 @@ if TYPE_CHECKING:
 IMPORTED = "imported"
 """Name of the judge for rewards that came with a log, which cannot give more."""
 PICTURES = (".pdf", ".svg", ".png")
-SHOWN = 4
-"""Largest number of files that are listed."""
-
-
-class FigureAnswer(Answer):
-    """A number with full precision, in the unit that is printed."""
-
-    estimate: float
-    """The number."""
-    error: float | None = None
-    """Its standard error."""
-    interval: tuple[float, float] | None = None
-    """Its 95% interval."""
-    p: float | None = None
-    """Two-sided p-value, adjusted as the table says; null for a number that is no difference."""
-    n: int | None = None
-    """Number of conversations, pairs or labels behind it."""
-
-
-class CellAnswer(Answer):
-    """One cell of a table."""
-
-    text: str
-    """As printed."""
-    error: str | None = None
-    """Its standard error, as printed."""
-    rank: int = 0
-    """1 for the best of its column, 2 for the second best."""
-    figure: FigureAnswer | None = None
-    """The number behind the text."""
 
 
 class TableAnswer(Answer):
     """One table."""
 
-    label: str
-    """Its short name."""
+    name: str
+    """Its name."""
     caption: str
     """Its caption."""
-    columns: list[str]
-    """Heads."""
-    rows: list[list[CellAnswer]]
-    """Cells by row, in the order of the heads."""
+    rows: list[dict[str, Any]]
+    """Its rows by column, unrounded; a mean has its error, interval, n and groups beside it, a
+    difference also its p, and adjusted by Holm (`…_holm`)."""
     notes: list[str]
     """Footnotes."""
 
 
 class PartAnswer(Answer):
-    """One section of a report."""
+    """One part of a report."""
 
     title: str
-    """Its title."""
-    facts: list[str]
-    """What is compared."""
+    """Its title: mostly a setting."""
+    answers: list[str]
+    """What came out, a line a policy."""
     tables: list[TableAnswer]
     """Its tables."""
-    notes: list[str]
-    """Notes on the tables."""
 
 
 class ReportAnswer(Answer):
-    """`report`, `patterns`, `demo`: tables, and the files that were written."""
+    """`report`, `demo`: tables, and the files that were written."""
 
     title: str
     """The report's title."""
     runs: list[str]
     """Runs that it compares."""
     parts: list[PartAnswer]
-    """Its sections."""
+    """Its parts."""
     files: list[str] = Field(default_factory=list)
     """Files that were written."""
 
 
 def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
-    """Compare policies, write and seal the requested files, and return the tables and the files'
-    paths.
+    """Compare policies, write the requested files, and return the tables and the files' paths.
 
-    With another format than `table` and no folder the text goes to stdout, and no file is written.
+    With another format than `table` and no folder the text goes to stdout; pictures are always
+    files.
     """
-    from convbench.reports.report import create_report
-    from convbench.reports.writers import WRITERS, render_text, write_report
+    from convbench.experiments.results import create_report, report_folder
+    from convbench.reports.write import render_text, write_report
 
     result, form, out = create_report(options), options.format, options.out
-    to_stdout = form != "table" and out is None and not options.plots
-    to_stdout &= result.root is None  # a document needs its pictures beside it
+    drawn = options.plots or options.patterns
+    to_stdout = form != "table" and out is None and not drawn
     to_stdout &= (form != "html" or not sys.stdout.isatty()) and not context.json
-    folder = out or result.folder
     files: list[Path] = []
-    if result.root is not None:
-        files = write_report(result.document, folder, WRITERS, named=out is not None)
-    elif not to_stdout and (out is not None or options.plots or form == "html"):
-        chosen = "markdown" if form == "table" else form
-        forms = {chosen, "html"} if options.plots else {chosen}
-        files = write_report(result.document, folder, forms, named=out is not None)
-    note_files(result.warnings, files, context)
+    if not to_stdout and (out is not None or drawn or form == "html"):
+        chosen = {"markdown" if form == "table" else form} | ({"html"} if drawn else set())
+        folder = out or report_folder(options, result)
+        files = write_report(result.document, folder, chosen, named=out is not None)
+    _note_files(files, context)
     if not files and not to_stdout:
         context.add_next(
             *_missing_lines(result),
@@ -137,44 +101,36 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
 
 def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
     """Return the answer with a report's tables."""
-    from convbench.reports.writers import as_data
+    from convbench.reports.write import as_data
 
-    return ReportAnswer.model_validate(as_data(document, tuple(map(path_text, files))))
+    return ReportAnswer(**as_data(document), files=list(map(path_text, files)))
 
 
 def _missing_lines(result: ReportResult) -> list[str]:
     """Return the commands that add what the report lacks: conversations, verdicts of a judge that
-    scored only some policies, or any judge. One `judge` covers a run and its evaluations."""
-    from convbench.reports.tables.details import conversation_counts
-
+    scored only some policies, or any judge."""
     commands: dict[str, None] = {}
-    for section in result.sections:
-        judges = [name for name in section.judges if ":" not in name and name != IMPORTED]
-        for policy in (member for each in section.policies for member in each.members or (each,)):
-            manifest, path = policy.run.manifest, policy.run.path
-            numbers = conversation_counts(policy)
-            if manifest.kind != "import" and numbers["missing"] + numbers["failed"]:
-                commands[f"convbench build --run {shell_path(path)}"] = None
-            root = run_option(path.parents[1] if path.parent.name == EVALS else path)
+    for setting in result.settings:
+        judges = [name for name in setting.judges if ":" not in name and name != IMPORTED]
+        for policy in setting.policies:
+            own, run = setting.rows_of(policy), policy.run
+            complete = own[~own["failed"]]
+            if run.manifest.kind != "import" and policy.planned > len(complete):
+                commands[f"convbench build --run {shell_path(run.path)}"] = None
+            root = run.path.parents[1] if run.path.parent.name == EVALS else run.path
             for judge in judges:
-                numbers = conversation_counts(policy, judge)
-                if numbers["unjudged"] + numbers["judge failed"]:
-                    commands[f"convbench judge --judge {shlex.quote(judge)}{root}"] = None
-            if not section.judges:
-                commands[judge_line(manifest, SpecOptions(), root)] = None
+                scored = complete[complete.get(f"{judge}/failed", 1) == 0]
+                if len(scored) < len(complete):
+                    named = f"convbench judge --judge {shlex.quote(judge)}{run_option(root)}"
+                    commands[named] = None
+            if not setting.judges:
+                commands[judge_line(run.manifest, SpecOptions(), run_option(root))] = None
     return list(commands)
 
 
-def note_files(warnings: Sequence[str], files: Sequence[Path], context: RunContext) -> None:
-    """Add the warnings of a report as notes, and lines with the paths of its files.
-
-    At most four pages or tables (.html, .md, .tex, .csv) are listed; pictures are one line with
-    their number.
-    """
-    for warning in warnings:
-        context.add_note(warning)
-    pages = [path for path in files if path.suffix in (".html", ".md", ".tex", ".csv")]
-    for path in pages[:SHOWN]:
+def _note_files(files: Sequence[Path], context: RunContext) -> None:
+    """Add lines with the paths of a report's files; pictures are one line with their number."""
+    for path in (path for path in files if path.suffix not in PICTURES):
         context.add_line("written", "bold", f" {shell_path(path)}", wrap=False)
     pictures = [path for path in files if path.suffix in PICTURES]
     if pictures:

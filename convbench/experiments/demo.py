@@ -15,11 +15,10 @@ from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.publish import PublishOptions
-from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
-from convbench.reports.report import ReportResult, create_report
+from convbench.reports.report import ReportResult, make_report
 from convbench.rollout.build import build_or_resume
 from convbench.rollout.calls import check_outcome
 from convbench.schema.experiment import ExperimentSpec
@@ -65,7 +64,7 @@ def run_demo(
         check_outcome(judged.jobs, calls, f"verdicts of {judged.name}", judged.failures)
     checkpoints = [_train_learner(name, run, calls, spec, say) for name in learners]
     say("report", "The same test questions, the same judge: what did each policy gain?")
-    reported = create_report(ReportOptions((run.path,)))
+    reported = make_report([run])
     options = PublishOptions("me/pocket-demo", dry_run=True, folder=run.path / "publish")
     dataset = publish_as_dataset(options, run).dataset
     return DemoResult(run, reported, dataset.folder, checkpoints)

@@ -255,7 +255,9 @@ def _recipe_extra(policy: str) -> dict[str, Any]:
     """Return the recipe's fields that a report needs, in case the checkpoint is deleted by then."""
     recipe = Checkpoint(folder_of(policy)).recipe
     excerpt = {
-        key: recipe[key] for key in ("name", "eval_protocol", "data", "args") if key in recipe
+        key: recipe[key]
+        for key in ("name", "label", "eval_protocol", "data", "args")
+        if key in recipe
     }
     return {"recipe": excerpt} if excerpt else {}
 

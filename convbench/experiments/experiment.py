@@ -14,17 +14,17 @@ from convbench.experiments.amounts import ResourceEstimate, sum_estimates
 from convbench.experiments.cells import PlannedStep, choose_steps, plan_steps
 from convbench.experiments.estimate import check_disk, estimate_cells
 from convbench.experiments.preflight import PreflightFindings, is_complete, run_preflight
+from convbench.experiments.results import experiment_report
 from convbench.experiments.run import ProgressListener, run_steps
 from convbench.experiments.step import OutcomeRecord, StepOutcome, step_fingerprint
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.report import ReportOptions
 from convbench.options.shared import devices_as_pairs
-from convbench.reports.experiment.steps import write_plan
-from convbench.reports.report import ReportResult, experiment_report
-from convbench.reports.writers import WRITERS, write_report
+from convbench.reports.report import ReportResult
+from convbench.reports.write import WRITERS, write_report
 from convbench.rollout.calls import share_ledger
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store.run import Run
+from convbench.store.steps import write_plan
 
 AXES = ("name", "title", "tasks", "modes", "protocols", "turns", "rows", "also", "reference")
 """Fields that `--set` sets only in the named experiment, not in those that it adds (`also`)."""
@@ -116,7 +116,8 @@ def run_experiment(
         raise PreflightError(planned.missing)
     inner = replace(inner, calls=share_ledger(options.calls, root))
     title = f"{specs[0].name}: {specs[0].title}"
-    write_plan(root, title, [part.step.address for part in everything])
+    addresses = [part.step.address for part in everything]
+    write_plan(root, title, addresses, printed=specs[0].printed)
     result.outcomes = run_steps(parts, root, inner, tell)
     record = OutcomeRecord(root)
     skipped = [part for part in everything if part not in parts]
@@ -217,8 +218,8 @@ def _write_report(result: ExperimentResult, parts: Sequence[PlannedStep]) -> Non
         result.notes.append("no cell has verdicts to report")
         return
     try:
-        report = result.report = experiment_report(result.root, ReportOptions())
-        result.files = write_report(report.document, report.folder, WRITERS)
+        result.report = experiment_report(result.root)
+        result.files = write_report(result.report.document, result.root / "report", WRITERS)
     except ConvbenchError as error:
         result.notes.append(f"no report: {error}; try: convbench report {result.root}")
 

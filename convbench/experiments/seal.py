@@ -14,6 +14,7 @@ from convbench import catalog
 from convbench.errors import RunError
 from convbench.experiments.evaluate import check_evaluation, evaluate_policy
 from convbench.experiments.rounds import RoundsResult, find_root, rounds_recipe, run_rounds
+from convbench.experiments.seal_report import write_seal_report
 from convbench.judges.adaptation import passages
 from convbench.judges.adaptation.accuracies import (
     NOTHING,
@@ -33,7 +34,6 @@ from convbench.judges.run import is_for_rewards_only, judges_of
 from convbench.learn.export import with_filter
 from convbench.options.evaluate import EvalOptions
 from convbench.options.train import RoundsOptions
-from convbench.reports import adaptation
 from convbench.rollout.calls import share_ledger
 from convbench.schema.base import FrozenModel
 from convbench.schema.recipe import Recipe
@@ -122,7 +122,7 @@ def write_table(result: SealResult) -> Path:
     """Write the measurements so far to `self-edits.json` and `seal.md` in the run's reports
     (`self-edits-LABEL.json`, `seal-LABEL.md` with a label); return the path of the latter."""
     reports = result.rounds.run.reports_folder
-    return adaptation.write_seal_report(
+    return write_seal_report(
         reports, result.taught, result.pretrained, result.forgetting, result.label
     )
 

@@ -29,7 +29,6 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import parse_devices
 from convbench.options.specs import load_plugins
 from convbench.options.train import RoundsOptions
-from convbench.reports.experiment.steps import FILE
 from convbench.rollout.build import build_or_resume
 from convbench.rollout.calls import check_outcome
 from convbench.schema import fingerprint
@@ -37,6 +36,7 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import Appender, read_records
+from convbench.store.steps import FILE
 
 State = Literal["done", "failed", "waits"]
 """`waits`: a step that it needs failed or was not done."""

@@ -11,14 +11,13 @@ from typing import Any
 
 import yaml
 
+from convbench.catalog.citations import collect_citations
 from convbench.hub.figures import CardFigures
 from convbench.hub.tables import CONFIGS
-from convbench.reports.citations import collect_citations
-from convbench.reports.measures import temperature_text
-from convbench.reports.writers import fence_code, inline_code, inline_text, markdown_citations
 from convbench.schema import JudgeSpec, ModelConfig, RunManifest, canonical_json, pick_template
 from convbench.schema.task import SPLITS
-from convbench.stats.means import Estimate
+from convbench.stats.estimates import Estimate
+from convbench.util.markdown import fence_code, inline_code, inline_text, markdown_citations
 from convbench.util.printable import make_printable
 from convbench.util.redact import redact_text
 
@@ -119,6 +118,7 @@ def dataset_card(
     front = yaml.safe_dump(
         front_matter(manifest, rows), sort_keys=False, allow_unicode=True, width=100
     )
+    cited = collect_citations([manifest], judges.values())
     parts = [
         f"---\n{front}---",
         _opening_text(manifest, numbers),
@@ -130,7 +130,7 @@ def dataset_card(
         prompts_section(manifest, judges),
         _limits_section(manifest, numbers),
         _licence_section(manifest),
-        markdown_citations(collect_citations([manifest], judges.values())),
+        markdown_citations(cited.sources, cited.bibtex),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
@@ -272,7 +272,7 @@ def _rewards_section(numbers: CardFigures) -> str:
     policy: list[tuple[object, ...]] = [
         (
             row.split,
-            temperature_text(row.temperature),
+            "not sent" if row.temperature is None else f"{row.temperature:g}",
             mean_text(row.accuracy),
             mean_text(row.thinking),
             *((mean_text(row.reasoned),) if thought else ()),

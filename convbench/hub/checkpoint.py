@@ -21,12 +21,11 @@ from convbench.hub.checkpoint_card import EvaluationResults, MeasureRow, is_hub_
 from convbench.hub.dataset import refuse_foreign_folder, replace_folder, single_judge
 from convbench.hub.safety import TEXT, refuse_secrets
 from convbench.models.weights_path import folder_of
-from convbench.reports.compare import policy_differences
-from convbench.reports.measures import ACCURACY, Measure, paired_differences, reward_measure
-from convbench.reports.policies import Policy, read_policy
-from convbench.reports.sections import Section
+from convbench.reports.comparable import differences, question_differences
+from convbench.reports.frame import Setting, settings_of
+from convbench.reports.policies import Policy
 from convbench.sources.repo import UploadResult, check_name, upload_folder
-from convbench.stats.means import Estimate
+from convbench.stats.estimates import Estimate
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.jsonl import disk_error
 from convbench.store.portable import portable_values
@@ -47,39 +46,41 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Evaluati
     child = _find_evaluation(run, checkpoint)
     if child is None:
         return None
-    ours = read_policy(child, child.manifest.split, run)
-    if not ours.observations:
+    split = child.manifest.split
+    settings = settings_of([[run, child]], split, allow=True, skip_empty=True)
+    found = [
+        (s, policy) for s in settings for policy in s.policies if policy.run.path == child.path
+    ]
+    if not found:
         return None
-    base = read_policy(run, child.manifest.split)
-    chosen = single_judge(ours.run, ours.judges, judge or _reward_judge(checkpoint, ours))
-    notes = [f"Failed conversations: {failed}." for failed in [_failed_count(ours)] if failed]
-    unlike = (
-        policy_differences(base, ours)
-        if base.observations
-        else ["Base has no conversations about these questions"]
-    )
+    setting, ours = found[0]
+    rows = setting.rows_of(ours)
+    chosen = single_judge(child, list(ours.judges), judge or _reward_judge(checkpoint, ours))
+    failed = int(rows["failed"].sum())
+    notes = [f"Failed conversations: {failed}."] if failed else []
+    base = setting.base_of(ours)
+    unlike = ["Base has no conversations about these questions"]
+    if base is not None:
+        unlike = differences(base, ours) + question_differences(base.run, ours.run, split)
     if unlike:
         notes.append(f"Not set against Base: {'; '.join(unlike[:3])}.")
-    manifest = child.manifest
-    section = Section(
-        manifest.task.name,
-        manifest.mode,
-        manifest.protocol.name,
-        manifest.turns,
-        manifest.split,
-        (ours,) if unlike else (base, ours),
-    )
-    measures = [ACCURACY, *([reward_measure(chosen)] if chosen else [])]
-    means = [(measure, mean) for measure in measures if (mean := measure.mean_of(ours))]
+        base = None
+    columns = [("accuracy", "Accuracy", "correct", 4)]
+    columns += [("reward", "Reward", f"{chosen}/reward", 3)] if chosen else []
+    means = {key: setting.mean(ours, column) for key, _, column, _ in columns}
     return EvaluationResults(
-        manifest.split,
-        manifest.protocol.name,
-        len(ours.observations),
-        len({row.group for row in ours.observations}),
+        split,
+        child.manifest.protocol.name,
+        len(rows),
+        rows["group"].nunique(),
         chosen,
-        tuple(_measure_row(section, measure, mean) for measure, mean in means),
+        tuple(
+            _measure_row(setting, ours, base, head, column, digits)
+            for key, head, column, digits in columns
+            if means[key] is not None
+        ),
         tuple(notes),
-        {measure.key: mean.mean for measure, mean in means},
+        {key: mean.mean for key, mean in means.items() if mean is not None},
     )
 
 
@@ -102,26 +103,24 @@ def _reward_judge(checkpoint: Path, ours: Policy) -> str | None:
     return name if name in ours.judges else None
 
 
-def _failed_count(policy: Policy) -> int:
-    return sum(row.failed for row in policy.observations)
-
-
-def _measure_row(section: Section, measure: Measure, mean: Estimate) -> MeasureRow:
-    base = measure.mean_of(section.base) if section.base else None
-    change = next((item.estimate for item in paired_differences(section, measure)), None)
+def _measure_row(
+    setting: Setting, ours: Policy, base: Policy | None, head: str, column: str, digits: int
+) -> MeasureRow:
+    before = setting.mean(base, column) if base else None
+    change = setting.difference(ours, base, column) if base else None
     return MeasureRow(
-        measure.head,
-        mean_text(base, measure.digits) if base else None,
-        mean_text(mean, measure.digits),
-        _change_text(change, measure) if change else None,
+        head,
+        mean_text(before, digits) if before else None,
+        mean_text(setting.mean(ours, column), digits),
+        _change_text(change, digits) if change else None,
     )
 
 
-def _change_text(difference: Estimate, measure: Measure) -> str:
-    text = f"{difference.mean:+.{measure.digits}f}"
+def _change_text(difference: Estimate, digits: int) -> str:
+    text = f"{difference.mean:+.{digits}f}"
     if difference.interval is None:
         return f"{text} ({difference.n} pairs)"
-    low, high = (f"{end:+.{measure.digits}f}" for end in difference.interval)
+    low, high = (f"{end:+.{digits}f}" for end in difference.interval)
     return f"{text} ({low} to {high}; {difference.n} pairs)"
 
 

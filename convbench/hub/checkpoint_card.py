@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
+from convbench.catalog.citations import collect_citations
 from convbench.hub.card import markdown_grid, model_terms
 from convbench.models.weights_path import SHIPPED_REFS
-from convbench.reports.citations import collect_citations
-from convbench.reports.writers import inline_code, inline_text, markdown_citations
 from convbench.schema import JudgeSpec, RunManifest
+from convbench.util.markdown import inline_code, inline_text, markdown_citations
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 LOGGED = {
@@ -79,6 +79,7 @@ def model_card(
     base = str(earlier[-1].get("base") if earlier else recipe.get("model"))
     front = front_matter(manifest, recipe, base, datasets, adapter=adapter)
     text = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=100)
+    cited = collect_citations([manifest], judges.values(), [recipe])
     parts = [
         f"---\n{text}---",
         _opening_text(repo, manifest, recipe, training, base),
@@ -89,7 +90,7 @@ def model_card(
         _load_section(repo, adapter=adapter),
         _limits_section(manifest, results),
         _licence_section(manifest, judges, base),
-        markdown_citations(collect_citations([manifest], judges.values(), [recipe])),
+        markdown_citations(cited.sources, cited.bibtex),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 

@@ -20,14 +20,6 @@ from convbench.hub.dataset import (
 from convbench.hub.safety import refuse_secrets
 from convbench.hub.send import record_upload
 from convbench.options.publish import PublishOptions
-from convbench.reports.experiment.experiment_document import cells_in, is_experiment
-from convbench.reports.experiment.steps import (
-    ExperimentPlan,
-    StepEnds,
-    read_ends,
-    read_plan,
-    sort_cells,
-)
 from convbench.rollout.plan import plan_samples
 from convbench.sources.repo import (
     UploadResult,
@@ -39,6 +31,15 @@ from convbench.sources.repo import (
 )
 from convbench.store import Run
 from convbench.store.scratch import make_workspace
+from convbench.store.steps import (
+    ExperimentPlan,
+    StepEnds,
+    cells_in,
+    is_experiment,
+    read_ends,
+    read_plan,
+    sort_cells,
+)
 
 MARK = "collection.json"
 """File in the card's repository with the sets; its `id` is that of the experiment's oldest run."""

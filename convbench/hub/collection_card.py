@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import yaml
 
 from convbench import __version__
+from convbench.catalog.citations import collect_citations
 from convbench.hub.card import markdown_grid, mean_text
 from convbench.hub.dataset import DatasetFolder
-from convbench.reports.citations import collect_citations
-from convbench.reports.writers import fence_code, inline_code, inline_text, markdown_citations
 from convbench.schema import RunManifest
 from convbench.sources.repo import UploadResult
 from convbench.store import Run
+from convbench.util.markdown import fence_code, inline_code, inline_text, markdown_citations
 
 SPLIT = "test"
 """Split whose mean reward stands in the card."""
@@ -80,7 +80,7 @@ an experiment. Made with convbench {__version__}.""",
     if left_out:
         lines = "\n".join(f"- {inline_text(name)}: {left_out[name]}" for name in left_out)
         parts.append(f"## Runs that are not published\n\n{lines}")
-    return "\n\n".join([*parts, markdown_citations(cited)]) + "\n"
+    return "\n\n".join([*parts, markdown_citations(cited.sources, cited.bibtex)]) + "\n"
 
 
 def _table_section(sets: Sequence[ExperimentSet]) -> str:

@@ -1,26 +1,23 @@
-"""The numbers of a card, by the measures of the report."""
+"""The numbers of a card, from the frame of the report."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
+from typing import TYPE_CHECKING
 
 from convbench.judges.verdicts import LEFT_OUT, TEMPERATURE
-from convbench.reports.measures import ACCURACY, REASONED, THINKING, reward_measure
-from convbench.reports.policies import Observations, observe_run
+from convbench.reports.frame import mean_of, read_rows
 from convbench.schema import Conversation, Example
 from convbench.schema.task import SPLITS
-from convbench.stats.means import Estimate
+from convbench.stats.estimates import Estimate
 from convbench.store import Run
 from convbench.store.index import VerdictRow
 
-SplitTemperature = tuple[str, float | None]
-"""Split and temperature."""
-SHARES = tuple(replace(measure, scale=1.0) for measure in (ACCURACY, THINKING, REASONED))
-"""The measures of a card, as shares; the report prints them in percent."""
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def card_figures(run: Run) -> CardFigures:
     Failed conversations count in the totals, but neither in the means nor in tokens and cost. A sum
     of which a part is unknown is None. Raise RunError for a damaged record.
     """
-    counts, parts = _RunCounts(run), _SplitObservations(run)
+    counts, (rows, _) = _RunCounts(run), read_rows([run])
     for talk in run.conversations():
         counts.add_conversation(talk, run.examples[talk.example_id])
     for verdict in run.verdict_rows():
@@ -96,8 +93,8 @@ def card_figures(run: Run) -> CardFigures:
         total=counts.splits.total(),
         failed=counts.failures.total(),
         splits={name: counts.splits[name] for name in SPLITS if name in counts.splits},
-        policy=parts.policy_figures(),
-        rewards=parts.reward_figures(),
+        policy=_policy_figures(rows),
+        rewards=_reward_figures(rows),
         failures=sorted(counts.failures.items()),
         cost_usd=cost_usd,
         tokens=(_as_int(prompt), _as_int(completion)),
@@ -109,41 +106,29 @@ def card_figures(run: Run) -> CardFigures:
     )
 
 
-class _SplitObservations:
-    """A run's conversations by split and temperature, observed as for a report."""
+def _policy_figures(rows: DataFrame) -> list[PolicyFigures]:
+    """Return the means over the completed conversations of each split and temperature."""
+    figures = []
+    complete = rows[~rows["failed"]]
+    for (split, sent), own in complete.groupby(["split", "temperature"], dropna=False):
+        means = [mean_of(own, column) for column in ("correct", "thinking", "reasoned")]
+        unread = None if means[0] is None else int(own["unread"].sum())
+        temperature = None if sent != sent else float(sent)
+        figures.append(PolicyFigures(split, temperature, len(own), unread, *means))
+    return figures
 
-    def __init__(self, run: Run) -> None:
-        self._rows: defaultdict[SplitTemperature, Observations] = defaultdict(Observations)
-        self._ended: Counter[SplitTemperature] = Counter()
-        """Conversations that did not fail."""
-        self._unparsed: Counter[SplitTemperature] = Counter()
-        self._verdicts: Counter[tuple[str, str]] = Counter()
-        """By judge and split."""
-        for question, graded, row in observe_run(run, "all"):
-            part, verdicts = (question.split, row.temperature), {**row.verdicts, **row.reviews}
-            self._rows[part].add(row._replace(verdicts=verdicts))
-            if not row.failed:
-                self._ended[part] += 1
-                self._unparsed[part] += not graded.answered
-            self._verdicts.update((judge, question.split) for judge in verdicts)
 
-    def policy_figures(self) -> list[PolicyFigures]:
-        """Return the means over the conversations of each split and temperature."""
-        figures = []
-        for part in sorted(self._ended, key=lambda part: tuple(map(str, part))):
-            means = [measure.mean_over(self._rows[part]) for measure in SHARES]
-            unparsed = None if means[0] is None else self._unparsed[part]
-            figures.append(PolicyFigures(*part, self._ended[part], unparsed, *means))
-        return figures
-
-    def reward_figures(self) -> list[RewardFigures]:
-        """Return the means over what each judge gave to each split."""
-        figures = []
-        for (judge, split), count in sorted(self._verdicts.items()):
-            parts = (rows for (name, _), rows in self._rows.items() if name == split)
-            mean = reward_measure(judge).mean_over(chain.from_iterable(parts))
-            figures.append(RewardFigures(judge, split, mean, count - (mean.n if mean else 0)))
-        return figures
+def _reward_figures(rows: DataFrame) -> list[RewardFigures]:
+    """Return the means over what each judge gave to each split."""
+    figures = []
+    judges = [c.removesuffix("/failed") for c in rows if c.endswith("/failed")]
+    for judge in sorted(judges):
+        judged = rows[rows[f"{judge}/failed"].notna()]
+        for split, own in judged.groupby("split"):
+            mean = mean_of(own, f"{judge}/reward")
+            failed = len(own) - (mean.n if mean else 0)
+            figures.append(RewardFigures(judge, str(split), mean, failed))
+    return figures
 
 
 class _RunCounts:

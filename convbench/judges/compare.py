@@ -22,7 +22,7 @@ from convbench.judges.units import JudgeSummary, Request, Unit
 from convbench.judges.work import JudgeWork
 from convbench.options.shared import CallOptions
 from convbench.schema.judge import Comparison
-from convbench.stats.duels import Duel, WinSummary, summarise_wins
+from convbench.stats.wins import Duel, Wins, win_rate
 from convbench.store import Run
 from convbench.store.notes import comparison_key, comparisons_file, newest_comparisons
 
@@ -36,7 +36,7 @@ class ComparisonSummary:
     """The run that stores the comparisons."""
     couples: CoupleSet
     summary: JudgeSummary
-    wins: WinSummary | None = None
+    wins: Wins | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ async def compare_policies(contest: Contest, calls: CallOptions) -> ComparisonSu
             unit = PairUnit(contest, left, summary)
             unit.tools = tools
             summary.jobs = await run_recorded(unit, caller, tools.concurrency)
-    out.wins = summarise_wins(left.judged_duels())
+    out.wins = win_rate(left.judged_duels())
     return out
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from convbench.errors import RunError, UsageError
 from convbench.schema import Conversation, Example
 from convbench.schema.judge import Comparison
-from convbench.stats.duels import Duel
+from convbench.stats.wins import Duel
 from convbench.store import Run, find_run
 
 
@@ -127,10 +127,8 @@ def duels_of(
             both[True].group_id,
             both[True].preferred or 0.0,
             1 - (both[False].preferred or 0.0),
-            name,
-            against,
         )
-        for (name, against), both in by_couple.items()
+        for both in by_couple.values()
         if len(both) == 2
     ]
 

@@ -1,20 +1,20 @@
-"""Statistics of a panel of judges: means, agreement, and the correlation of scores with length."""
+"""Statistics of the judges of a run: means, agreement, and the correlation of scores with length.
+
+Reports compute the same from their frame (`convbench.reports.judges`), by the same functions.
+"""
 
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations, islice
-from operator import sub
-from typing import Any, NamedTuple
+from itertools import combinations
+from typing import NamedTuple
 
 from convbench.schema import JudgeSpec, Verdict
-from convbench.stats.agreement import JudgeAgreement, judge_agreement, krippendorff_alpha, spearman
-from convbench.stats.means import ConstantAnswer, Estimate, constant_answer, estimate_mean
+from convbench.stats.agreement import Agreement, agreement, krippendorff_alpha, spearman
+from convbench.stats.estimates import Estimate, estimate
 from convbench.store.index import VerdictRow
-from convbench.store.keys import Hashes, NameOrdinals
 
 MOST_PAIRED = 32
 """Most judges that are compared in pairs; the number of pairs grows with the square."""
@@ -33,23 +33,21 @@ class JudgeMeans:
     length: float | None
     """Spearman correlation of the headline score with the policy's words; None if either is
     constant. High for a judge that favours long answers."""
-    constant: ConstantAnswer | None = None
-    """Scores of constant answers, if the judge's verdicts have them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Statistics of all judges of a run. Undefined correlations and agreements are None."""
+    """Statistics of all judges of a run."""
 
     metric: str
     """The common headline metric of all judges; `overall` if they have several."""
     judges: tuple[JudgeMeans, ...]
-    pairs: tuple[JudgeAgreement, ...] = ()
-    """Agreement of every two judges on their headline scores, each scaled to 0 to 1."""
+    pairs: tuple[tuple[str, str, Agreement], ...] = ()
+    """(first judge, second judge, agreement of their headline scores, each scaled to 0 to 1)."""
     unpaired: int = 0
     """Judges beyond MOST_PAIRED, which are not compared with any other."""
     alpha: float | None = None
-    """Ordinal Krippendorff alpha of the scaled headline scores over all judges."""
+    """Krippendorff's alpha (interval) of the scaled headline scores over all judges."""
 
 
 class ConversationLength(NamedTuple):
@@ -59,53 +57,6 @@ class ConversationLength(NamedTuple):
     example_id: str
     words: int
     """Words of the policy's turns."""
-
-
-class _PanelConversations:
-    """Columns of the conversations that were judged, one entry each."""
-
-    def __init__(self) -> None:
-        self.words = array("i")
-        self.tasks = array("q")
-        """Hashes of their examples."""
-        self.groups = array("q")
-        """Hashes of their independent units."""
-
-
-class _JudgeScores:
-    """Scores of one judge; conversations are given by their index in the columns."""
-
-    def __init__(self, count: int) -> None:
-        self.scored_count, self.failed, self.fingerprint = 0, 0, ""
-        self.rewards = array("d", [math.nan]) * count
-        """Reward of every conversation, nan without one."""
-        self.scores: dict[str, tuple[array[int], array[float]]] = {}
-        """By metric: indices and scores."""
-        self.constants: list[tuple[int, Mapping[str, float], Mapping[str, Any]]] = []
-        """(index, scores, details) of verdicts with the scores of constant answers."""
-
-    def add_verdict(self, index: int, verdict: Verdict | VerdictRow) -> None:
-        self.fingerprint, scores = verdict.fingerprint, verdict.scores
-        if verdict.scored:
-            self.scored_count += 1
-            self.rewards[index] = math.nan if verdict.reward is None else verdict.reward
-            if "constant" in scores:
-                self.constants.append((index, scores, verdict.details))
-        else:
-            self.failed += 1
-        for name, score in scores.items():
-            if name not in self.scores:
-                self.scores[name] = array("i"), array("d")
-            places, values = self.scores[name]
-            places.append(index)
-            values.append(score)
-
-    def score_column(self, metric: str) -> array[float]:
-        """Return the score of every conversation, nan without one."""
-        column = array("d", [math.nan]) * len(self.rewards)
-        for index, score in zip(*self.scores.get(metric, ((), ())), strict=True):
-            column[index] = score
-        return column
 
 
 def summarise_panel(
@@ -124,76 +75,63 @@ def summarise_panel(
     is `metric`, unscaled. Judges of groups (`per: group`) are compared with no other; with `beside`
     the rest are compared with this judge alone.
     """
-    ids, units = Hashes(), _PanelConversations()
-    for talk in talks:
-        ids.add(talk.conversation_id)
-        units.words.append(talk.words)
-        units.tasks.append(hash(talk.example_id))
-        units.groups.append(hash(groups(talk.example_id)))
-    places = NameOrdinals(ids)
-    by_judge: dict[str, _JudgeScores] = {}
+    listed = list(talks)
+    place = {talk.conversation_id: number for number, talk in enumerate(listed)}
+    units = [groups(talk.example_id) for talk in listed]
+    words = [talk.words for talk in listed]
+    by_judge: dict[str, dict[int, Verdict | VerdictRow]] = {}
     for verdict in verdicts:
-        index = places.ordinal_of(verdict.conversation_id)
-        if index is not None:
-            if verdict.judge not in by_judge:
-                by_judge[verdict.judge] = _JudgeScores(len(units.words))
-            by_judge[verdict.judge].add_verdict(index, verdict)
-    means: list[JudgeMeans] = []
-    headline: dict[str, array[float]] = {}
-    for name, judge in by_judge.items():
-        spec = (specs or {}).get(judge.fingerprint)
-        head = judge.score_column(spec.headline_metric if spec else metric)
-        means.append(_judge_means(name, judge, units, head))
+        if verdict.conversation_id in place:
+            own = by_judge.setdefault(verdict.judge, {})
+            own[place[verdict.conversation_id]] = verdict
+    means, headline = [], {}
+    for name, own in by_judge.items():
+        spec = (specs or {}).get([*own.values()][-1].fingerprint)
+        top = spec.headline_metric if spec else metric
+        heads = [_score(own.get(number), top) for number in range(len(listed))]
+        means.append(_judge_means(name, own, units, words, heads))
         if not (spec and spec.is_relative):
-            headline[name] = _scaled_headline(head, spec)
+            low, high = spec.score_limits(top) if spec else (0.0, 1.0)
+            headline[name] = [(score - low) / (high - low) for score in heads]
     if beside is None:
-        couples = list(combinations(islice(headline, MOST_PAIRED), 2))
+        couples = list(combinations(list(headline)[:MOST_PAIRED], 2))
     else:
         couples = [(name, beside) for name in headline if beside in headline and name != beside]
+    agreed = ((*two, agreement(units, headline[two[0]], headline[two[1]])) for two in couples)
     return Panel(
         metric,
         tuple(means),
-        tuple(_pair_agreement(headline, units.groups, *two) for two in couples),
+        tuple((a, b, found) for a, b, found in agreed if found is not None),
         0 if beside else max(0, len(headline) - MOST_PAIRED),
-        krippendorff_alpha(list(headline.values())) if len(headline) > 1 else None,
+        krippendorff_alpha(list(zip(*headline.values(), strict=True)))
+        if len(headline) > 1
+        else None,
     )
 
 
-def _scaled_headline(head: array[float], spec: JudgeSpec | None) -> array[float]:
-    """Return a judge's headline scores, scaled to 0 to 1."""
-    low, high = spec.score_limits(spec.headline_metric) if spec else (0.0, 1.0)
-    return array("d", ((value - low) / (high - low) for value in head))
+def _score(verdict: Verdict | VerdictRow | None, metric: str) -> float:
+    """Return a score; nan without one."""
+    return math.nan if verdict is None else verdict.scores.get(metric, math.nan)
 
 
 def _judge_means(
-    judge_name: str, judge: _JudgeScores, units: _PanelConversations, head: array[float]
+    name: str,
+    own: Mapping[int, Verdict | VerdictRow],
+    units: list[str],
+    words: list[int],
+    heads: list[float],
 ) -> JudgeMeans:
-    """Return a judge's means; `head` are its headline scores."""
-    means = {name: math.fsum(scores) / len(scores) for name, (_, scores) in judge.scores.items()}
-    rewards = zip(units.groups, judge.rewards, strict=True)
-    scored = array("d", (score for score in head if score == score))
-    words = (n for score, n in zip(head, units.words, strict=True) if score == score)
+    scores: dict[str, list[float]] = {}
+    for verdict in own.values():
+        for metric, score in verdict.scores.items():
+            scores.setdefault(metric, []).append(score)
+    rewarded = [(n, v.reward) for n, v in own.items() if v.scored and v.reward is not None]
+    known = [number for number, score in enumerate(heads) if score == score]
     return JudgeMeans(
-        judge=judge_name,
-        scored=judge.scored_count,
-        failed=judge.failed,
-        means=means,
-        reward=estimate_mean((unit, reward) for unit, reward in rewards if reward == reward),
-        length=spearman(scored, array("i", words)),
-        constant=constant_answer(
-            (str(units.tasks[index]), scores, details) for index, scores, details in judge.constants
-        ),
-    )
-
-
-def _pair_agreement(
-    scores: Mapping[str, array[float]], groups: array[int], first: str, second: str
-) -> JudgeAgreement:
-    first_scores, second_scores = scores[first], scores[second]
-    both = array("q", (at for at, n in enumerate(map(sub, first_scores, second_scores)) if n == n))
-    return judge_agreement(
-        (first, second),
-        array("q", map(groups.__getitem__, both)),
-        array("d", map(first_scores.__getitem__, both)),
-        array("d", map(second_scores.__getitem__, both)),
+        name,
+        sum(verdict.scored for verdict in own.values()),
+        sum(not verdict.scored for verdict in own.values()),
+        {metric: math.fsum(some) / len(some) for metric, some in scores.items()},
+        estimate([units[n] for n, _ in rewarded], [reward for _, reward in rewarded]),
+        spearman([heads[n] for n in known], [words[n] for n in known]) if known else None,
     )

@@ -1,74 +1,106 @@
-"""The contents of a report: parts with tables, notes and pictures. Writers only lay them out."""
+"""What a report consists of: parts with tables of numbers and pictures. Writers only format them.
+
+A cell is an `Estimate`, a `Difference`, a number or a text; text is made of it when it is written,
+so that JSON, CSV and data frames have every digit.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
-from convbench.reports.citations import Citations
+from convbench.stats.estimates import Estimate
 
-Rank = Literal[0, 1, 2]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number at full precision, in the unit that is shown."""
-
-    estimate: float
-    error: float | None = None
-    """Its standard error."""
-    interval: tuple[float, float] | None = None
-    """Its 95% interval."""
-    p: float | None = None
-    """Two-sided p of no difference, adjusted as the table says; None if it is not a difference."""
-    n: int | None = None
-    """Number of conversations, pairs or labels it is computed from."""
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell of a table: its text, and the text of its standard error if it has one."""
+class Difference:
+    """A paired difference to a baseline, with its p adjusted over the policies."""
 
-    text: str
-    error: str | None = None
-    rank: Rank = 0
-    """1 for the best of its column, 2 for the second best, else 0."""
-    quiet: bool = False
-    """Whether it is a published number shown next to ours."""
-    figure: Figure | None = field(default=None, compare=False)
-    """The number behind the text, if it was estimated. Not compared: cells with equal text and
-    marks are equal."""
+    estimate: Estimate
+    adjusted: float | None
+    """p of no difference, by Holm over the policies that are compared with one baseline."""
+
+
+Cell = Estimate | Difference | float | int | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's head, and a short form for narrow tables."""
+    """A column of a table."""
 
+    key: str
+    """Name in JSON, CSV and data frames."""
     head: str
-    short: str
-    numeric: bool = True
+    short: str = ""
+    """Head in narrow tables; empty: the head."""
+    digits: int = 0
+    text: bool = False
+    """Whether its cells are texts, which stand left."""
+    best: bool = False
+    """Whether the largest numbers are marked, the best and the second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table with its caption and footnotes."""
+class Row:
+    """A row of a table."""
 
+    cells: tuple[Cell, ...]
+    printed: bool = False
+    """Whether its numbers are those that a paper prints."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its notes."""
+
+    name: str
+    """Its name in JSON and in the Python API, e.g. `results`."""
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
-    label: str = ""
-    """Name for LaTeX references."""
 
-    @property
-    def has_ranks(self) -> bool:
-        """Return True if a cell is marked best or second best."""
-        return any(cell.rank for row in self.rows for cell in row)
+    def frame(self) -> DataFrame:
+        """Return the table with full precision: a column a key; of an estimate also `KEY_error`,
+        `KEY_low`, `KEY_high`, `KEY_n` and `KEY_groups`, of a difference `KEY_p` and `KEY_holm`."""
+        import pandas as pd
+
+        return pd.DataFrame([self.record(row) for row in self.rows])
+
+    def record(self, row: Row) -> dict[str, Any]:
+        """Return one row as a mapping of plain values, as in `frame`."""
+        values: dict[str, Any] = {}
+        for column, cell in zip(self.columns, row.cells, strict=True):
+            for name, value in cell_values(cell).items():
+                values[f"{column.key}_{name}" if name else column.key] = value
+        if any(row.printed for row in self.rows):
+            values["printed"] = row.printed
+        return values
+
+    def ranks(self) -> list[list[int]]:
+        """Return a number for each cell: 1 for the best of its column as shown, 2 for the second
+        best, else 0. Equal numbers share a rank; printed rows are ranked among themselves."""
+        ranks = [[0] * len(self.columns) for _ in self.rows]
+        for place, column in enumerate(self.columns):
+            for printed in (False, True) if column.best else ():
+                values = {
+                    number: round(value, column.digits)
+                    for number, row in enumerate(self.rows)
+                    if row.printed is printed and (value := mean_of(row.cells[place])) is not None
+                }
+                best = sorted(set(values.values()), reverse=True)
+                for number, value in values.items() if len(best) > 1 else ():
+                    ranks[number][place] = {best[0]: 1, best[1]: 2}.get(value, 0)
+        return ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A plot as SVG, PNG and PDF, with its caption."""
+    """A plot with its caption."""
 
     name: str
     """File stem."""
@@ -76,67 +108,108 @@ class Picture:
     svg: str
     png: bytes
     pdf: bytes
-    size: tuple[float, float]
-    """Width and height on paper, inches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """One conversation, as recorded. Its text is untrusted: writers escape it."""
+@dataclass(frozen=True)
+class Part:
+    """A part of a report: one setting, or what several have together."""
 
     title: str
-    facts: str
-    """Its outcome, in one line."""
-    turns: tuple[tuple[str, str], ...]
-    """(speaker, text) in order, with the speaker's line breaks."""
-    justifications: tuple[tuple[str, str], ...] = ()
-    """(judge, metric and score; the judge's words) in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class SideBySide:
-    """Conversations about one question, side by side."""
-
-    title: str
-    facts: tuple[str, ...]
-    sides: tuple[Transcript, ...]
-    tables: tuple[Table, ...] = ()
-    """What they are compared by, below them."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportPart:
-    """A part of a report: what is compared, its tables, pictures and conversations."""
-
-    title: str
-    facts: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    """What came out, in one line a policy."""
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    notes: tuple[str, ...] = ()
-    talks: tuple[SideBySide, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Document:
     """A report."""
 
     title: str
-    parts: tuple[ReportPart, ...]
+    parts: tuple[Part, ...]
     runs: tuple[str, ...] = ()
-    """Folders of the runs it covers."""
-    is_standalone: bool = False
-    """Whether its LaTeX is a complete document, not tables to paste into one."""
-    columns: Literal["one", "two"] = "two"
-    """Width of its LaTeX tables, in columns of a two-column page."""
-    citations: Citations | None = None
-    """What to cite for its results, the last section of its Markdown and HTML."""
+    """Folders of the runs that it covers."""
+    sources: tuple[str, ...] = ()
+    """Which spec follows which paper, a line each."""
+    bibtex: str = ""
+    data: Mapping[str, bytes] = field(default_factory=dict)
+    """Further files by name, e.g. the points of a picture."""
+
+    def frames(self) -> dict[str, DataFrame]:
+        """Return the tables of all parts by name as data frames, with the part in the first
+        column."""
+        import pandas as pd
+
+        frames: dict[str, list[Any]] = {}
+        for part in self.parts:
+            for table in part.tables:
+                frame = table.frame()
+                frame.insert(0, "part", part.title)
+                frames.setdefault(table.name, []).append(frame)
+        return {name: pd.concat(some, ignore_index=True) for name, some in frames.items()}
+
+
+def mean_of(cell: Cell) -> float | None:
+    """Return the number of a cell; None for a text or nothing."""
+    if isinstance(cell, Difference):
+        return cell.estimate.mean
+    if isinstance(cell, Estimate):
+        return cell.mean
+    return None if isinstance(cell, str) or cell is None else float(cell)
+
+
+def cell_values(cell: Cell) -> dict[str, Any]:
+    """Return the values behind a cell by name, the number itself under the empty name."""
+    if isinstance(cell, Difference):
+        adjusted = {"p": cell.estimate.p, "holm": cell.adjusted}
+        return cell_values(cell.estimate) | adjusted
+    if not isinstance(cell, Estimate):
+        return {"": cell}
+    low, high = cell.interval or (None, None)
+    values = {"": cell.mean, "error": cell.error, "low": low, "high": high}
+    return values | {"n": cell.n, "groups": cell.groups}
+
+
+def cell_text(cell: Cell, column: Column) -> tuple[str, str]:
+    """Return what is shown of a cell, and what stands behind or below it: an error or an
+    interval."""
+    if cell is None:
+        return "-", ""
+    if isinstance(cell, str):
+        return cell, ""
+    if isinstance(cell, Difference):
+        return difference_text(cell, column.digits)
+    if isinstance(cell, Estimate):
+        error = "" if cell.error is None else f"±{cell.error:.{column.digits}f}"
+        return f"{cell.mean:.{column.digits}f}", error
+    return (f"{cell:,}" if isinstance(cell, int) else f"{cell:.{column.digits}f}"), ""
+
+
+def difference_text(cell: Difference, digits: int) -> tuple[str, str]:
+    """Return a difference with stars for its adjusted p, and its interval: `+.394***`,
+    `[+.302, +.486]`."""
+    p = cell.adjusted
+    stars = "" if p is None else "***" if p < 0.001 else "**" if p < 0.01 else "*" * (p < 0.05)
+    span = cell.estimate.interval
+    inside = "" if span is None else f"[{signed(span[0], digits)}, {signed(span[1], digits)}]"
+    return signed(cell.estimate.mean, digits) + stars, inside
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a number with its sign, with two digits or more without a zero before the point:
+    `+.394`."""
+    text = f"{value:+.{digits}f}"
+    return text[0] + text[2:] if digits > 1 and text[1:3] == "0." else text
 
 
 def slug(text: str) -> str:
-    """Return the text as a file stem or label: lower-case ASCII letters and digits, with one dash
-    for each run of other characters.
+    """Return a text as a file stem: lower-case letters and digits with single dashes."""
+    known = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower())
+    return "-".join(known.split())
 
-    It has no dash at either end, and is empty for a text without ASCII letters and digits.
-    """
-    words = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower()).split()
-    return "-".join(words)
+
+def narrowed(table: Table, columns: Sequence[int]) -> Table:
+    """Return the table with some of its columns."""
+    rows = (Row(tuple(row.cells[i] for i in columns), row.printed) for row in table.rows)
+    shown = tuple(table.columns[i] for i in columns)
+    return Table(table.name, table.caption, shown, tuple(rows), table.notes)

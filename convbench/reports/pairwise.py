@@ -1,212 +1,165 @@
-"""Pairwise comparisons of a section's policies by judges, each pair judged in both orders."""
+"""Win rates of policies: from a judge's comparisons in both orders, and from scores of pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
-from convbench.judges.duels import duels_of
-from convbench.reports.policies import Observation, Policy
-from convbench.reports.sections import Section
-from convbench.reports.simulators import simulator_siblings
-from convbench.schema.judge import Comparison
-from convbench.stats.duels import (
-    EVEN,
-    Duel,
-    Ranking,
-    Round,
-    WinSummary,
-    rank_policies,
-    summarise_wins,
-)
-from convbench.stats.means import interval_side
+from convbench.judges.kinds import kind_of
+from convbench.reports.document import Cell, Column, Row, Table
+from convbench.reports.frame import Setting, ask
+from convbench.reports.metrics import WON
+from convbench.reports.policies import Policy
+from convbench.reports.published import is_named
+from convbench.stats.estimates import ErrorKind, holm
+from convbench.stats.wins import Duel, Wins, win_rate
 from convbench.store import Run
-from convbench.store.notes import newest_comparisons
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+COMPARISONS = """
+SELECT "first" AS shown_first, "second" AS shown_second, judge, preferred, group_id, fingerprint
+FROM raw.comparisons ORDER BY ended
+"""
+RIVAL = "gpt-4o"
+"""The model whose pages a paper's win rates are over."""
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Two policies and all their duels by one judge."""
-
-    first: Policy
-    second: Policy
-    duels: tuple[Duel, ...]
-    wins: WinSummary
-
-    @property
-    def win_rate(self) -> float:
-        """Return the win rate of the first policy, 0 to 1; a tie is half a win."""
-        return self.wins.rate.mean
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Return the 95% interval of the win rate; None without an error."""
-        return self.wins.rate.interval
-
-    @property
-    def winner(self) -> str | None:
-        """Return the name of the policy on whose side of one half the 95% interval lies; None if it
-        contains one half or is None."""
-        return {1: self.first.name, -1: self.second.name}.get(interval_side(self.interval, EVEN))
+def read_comparisons(runs: Sequence[Run]) -> DataFrame:
+    """Return the comparisons stored with these runs, of each judge those by its newest rubric."""
+    (found,) = ask(runs, ("comparisons",), COMPARISONS)
+    newest = found.groupby("judge")["fingerprint"].transform("last")
+    return found[found["fingerprint"] == newest]
 
 
-@dataclass(frozen=True)
-class Tournament:
-    """All meetings of a section's policies, by one judge."""
-
-    judge: str
-    policies: tuple[Policy, ...]
-    """The policies that met another one, Base first."""
-    meetings: tuple[Meeting, ...]
-    failed: int
-    """Number of comparisons without a preference."""
-    mixed: bool = False
-    """Whether comparisons under an older rubric or model of the judge were left out."""
-
-    def strength_ranking(self, *, length: bool = False) -> Ranking | None:
-        """Return the policies' Bradley-Terry strengths in log odds against the first policy, whose
-        strength is 0.
-
-        With `length` they are at equal length of answers. None if they are not finite, e.g. if a
-        policy won every duel.
-        """
-        indices = {policy.name: index for index, policy in enumerate(self.policies)}
-        words = {row.conversation_id: row.words for p in self.policies for row in p.observations}
-        rounds = [
-            Round(
-                indices[m.first.name],
-                indices[m.second.name],
-                duel.value,
-                duel.group,
-                length_difference(words.get(duel.first_id), words.get(duel.second_id)),
-            )
-            for m in self.meetings
-            for duel in m.duels
-        ]
-        return rank_policies(len(self.policies), rounds, length=length)
-
-
-def section_tournaments(section: Section) -> list[Tournament]:
-    """Return a tournament for each judge that compared policies of the section, in the order of the
-    comparisons.
-
-    Only duels between conversations of the section count, and of each judge only those with its
-    newest fingerprint. Empty without any.
-    """
-    all_comparisons = list(_run_comparisons(section.policies))
-    if not all_comparisons:
-        return []
-    ids = {row.conversation_id for policy in section.policies for row in policy.observations}
-    inside = [
-        comparison
-        for comparison in all_comparisons
-        if comparison.first in ids and comparison.second in ids
-    ]
-    return [
-        tournament
-        for judge in dict.fromkeys(comparison.judge for comparison in inside)
-        if (
-            tournament := _judge_tournament(section, judge, [o for o in inside if o.judge == judge])
-        ).meetings
-    ]
-
-
-def sibling_tournaments(
-    tournament: Tournament, section: Section, sections: Sequence[Section]
-) -> list[tuple[str, Tournament]]:
-    """Return (simulated human, tournament) by the same judge in the sections that differ only in
-    their simulated human."""
-    return [
-        (other.simulator, candidate)
-        for other in simulator_siblings(section, sections)
-        for candidate in section_tournaments(other)
-        if candidate.judge == tournament.judge
-    ]
-
-
-def flipped_pairs(
-    tournament: Tournament, others: Sequence[tuple[str, Tournament]]
-) -> dict[tuple[str, str], str]:
-    """Return a sentence for each pair of policies of which one wins significantly here and loses
-    significantly with another simulated human.
-
-    Keys are (first name, second name) as in `tournament`; `others` are (simulated human,
-    tournament). Empty if there is no such pair.
-    """
-    reasons = {}
-    for simulator, other in others:
-        other_meetings = {frozenset((m.first.name, m.second.name)): m for m in other.meetings}
-        for meeting in tournament.meetings:
-            names = meeting.first.name, meeting.second.name
-            other_meeting = other_meetings.get(frozenset(names))
-            if other_meeting is None or None in (meeting.winner, other_meeting.winner):
-                continue
-            if meeting.winner != other_meeting.winner:
-                rate = (
-                    other_meeting.win_rate
-                    if other_meeting.first.name == names[0]
-                    else 1 - other_meeting.win_rate
-                )
-                reasons[names] = (
-                    f"{names[0]} over {names[1]} is no win: the ranking flips with simulator "
-                    f"{simulator} ({meeting.win_rate:.3f} here, {rate:.3f} there)"
-                )
-    return reasons
-
-
-def length_difference(first: int | None, second: int | None) -> float:
-    """Return (first - second) / (first + second); 0 if either length is unknown or 0."""
-    return (first - second) / (first + second) if first and second else 0.0
-
-
-def _judge_tournament(
-    section: Section, judge: str, all_comparisons: Sequence[Comparison]
-) -> Tournament:
-    newest = max(all_comparisons, key=lambda comparison: comparison.ended).fingerprint
-    current = [comparison for comparison in all_comparisons if comparison.fingerprint == newest]
-    ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # Base last
-    meetings = [
-        meeting
-        for pair in combinations(ordered, 2)
-        if (meeting := _policy_meeting(*pair, current)) is not None
-    ]
-    met = {policy.name for m in meetings for policy in (m.first, m.second)}
-    policies = sorted(
-        (policy for policy in section.policies if policy.name in met), key=lambda p: not p.is_base
-    )
-    failed = sum(comparison.failure is not None for comparison in current)
-    return Tournament(
-        judge, tuple(policies), tuple(meetings), failed, mixed=len(current) < len(all_comparisons)
-    )
-
-
-def _policy_meeting(
-    first: Policy, second: Policy, all_comparisons: Sequence[Comparison]
-) -> Meeting | None:
-    mine, theirs = _samples_by_talk(first), _samples_by_talk(second)
-    duels = duels_of(all_comparisons, mine, theirs)
-    total = summarise_wins(duels)
-    if total is None:
+def wins_table(setting: Setting, comparisons: DataFrame, kind: ErrorKind) -> Table | None:
+    """Return the win rate of every two policies that a judge compared, or whose pages it scored,
+    bases second; None without any."""
+    lines = [*_compared(setting, comparisons, kind), *_of_pages(setting, kind)]
+    if not lines:
         return None
-    return Meeting(first, second, tuple(duels), total)
+    tested = [_p_of_half(wins) for *_, wins in lines]
+    adjusted: list[float | None] = [None] * len(lines)
+    for judge in dict.fromkeys(judge for judge, *_ in lines):
+        places = [i for i, (own, *_) in enumerate(lines) if own == judge]
+        for place, p in zip(places, holm([tested[i] for i in places]), strict=True):
+            adjusted[place] = p
+    rows = tuple(
+        Row((f"{first} over {second}", judge, *_cells(wins), p))
+        for (judge, first, second, wins), p in zip(lines, adjusted, strict=True)
+    )
+    columns = (
+        Column("policies", "Policies", text=True),
+        Column("judge", "judge", text=True),
+        Column("win_rate", "win rate", digits=3),
+        *(Column(head, head) for head in ("wins", "ties", "losses")),
+        Column("flips", "flips (%)", digits=1),
+        Column("holm", "p (Holm)", digits=3),
+    )
+    notes = (
+        "Win rate of the first ± standard error clustered by group; a tie is half a win. Flips: "
+        "pairs in which the order of showing decides. p: of a rate of one half.",
+    )
+    return Table("wins", "Win rates", columns, rows, notes)
 
 
-def _samples_by_talk(policy: Policy) -> dict[str, str]:
-    """Return the question and sample of each of a policy's conversations, by conversation_id."""
-    return {
-        row.conversation_id: _sample_key(row) for row in policy.observations if row.conversation_id
+def _cells(wins: Wins) -> tuple[Cell, ...]:
+    return (wins.rate, wins.wins, wins.ties, wins.losses, 100 * wins.flips)
+
+
+def _p_of_half(wins: Wins) -> float | None:
+    return replace(wins.rate, mean=wins.rate.mean - 0.5).p
+
+
+def _opponents(setting: Setting) -> Iterator[tuple[Policy, Policy]]:
+    """Yield every two policies, bases second."""
+    bases = {base.name for p in setting.policies if (base := setting.base_of(p)) is not None}
+    yield from combinations(sorted(setting.policies, key=lambda p: p.name in bases), 2)
+
+
+def _compared(
+    setting: Setting, comparisons: DataFrame, kind: ErrorKind
+) -> Iterator[tuple[str, str, str, Wins]]:
+    samples = {
+        policy.name: dict(
+            zip(own["conversation_id"], own["unit"].str.rpartition("@")[0], strict=True)
+        )
+        for policy in setting.policies
+        for own in [setting.rows_of(policy)]
     }
+    for judge, some in comparisons.groupby("judge", sort=False):
+        known = some[some["preferred"].notna()]
+        for first, second in _opponents(setting):
+            duels = duels_of(known, samples[first.name], samples[second.name])
+            wins = win_rate(duels, kind)
+            if wins is not None:
+                yield str(judge), first.name, second.name, wins
 
 
-def _sample_key(row: Observation) -> str:
-    return row.unit.rpartition("@")[0]
+def duels_of(
+    comparisons: DataFrame, mine: Mapping[str, str], theirs: Mapping[str, str]
+) -> list[Duel]:
+    """Return the pairs whose both orders were judged; `mine` and `theirs` map conversations to
+    question and sample, which both of a pair share. The last of an order counts."""
+    pairs: dict[tuple[str, str], dict[bool, Any]] = {}
+    for row in comparisons.itertuples():
+        ahead = row.shown_first in mine
+        shown = (row.shown_first, row.shown_second)
+        own, other = shown if ahead else shown[::-1]
+        if own in mine and other in theirs and mine[own] == theirs[other]:
+            pairs.setdefault((own, other), {})[ahead] = row
+    return [
+        Duel(both[True].group_id, both[True].preferred, 1 - both[False].preferred)
+        for both in pairs.values()
+        if len(both) == 2
+    ]
 
 
-def _run_comparisons(policies: Sequence[Policy]) -> Iterator[Comparison]:
-    """Yield the comparisons stored in the policies' runs and in the runs that contain these."""
-    paths = [part.run.path.resolve() for policy in policies for part in policy.run_policies]
-    above = [path.parents[1] for path in paths if len(path.parts) > 2]
-    for path in dict.fromkeys((*paths, *above)):
-        if (path / "run.json").exists() and (path / "comparisons.jsonl").exists():
-            yield from newest_comparisons(Run.open(path))
+def _page_judges(setting: Setting) -> list[str]:
+    return [
+        judge
+        for judge, spec in setting.judges.items()
+        if spec is not None and kind_of(spec).measures == "pages"
+    ]
+
+
+def _of_pages(setting: Setting, kind: ErrorKind) -> Iterator[tuple[str, str, str, Wins]]:
+    """Yield the win rates of policies by the scores of their pages about one task."""
+    for judge in _page_judges(setting):
+        for first, second in _opponents(setting):
+            points = _points(setting, f"{judge}/overall", first, second)
+            duels = [Duel(group, value, value) for group, value in points.to_numpy()]
+            wins = win_rate(duels, kind)
+            if wins is not None:
+                yield judge, first.name, second.name, wins
+
+
+def _points(setting: Setting, column: str, first: Policy, second: Policy) -> DataFrame:
+    """Return group and points by unit: 1 if the first's page scores higher, a half for a tie."""
+    ours, theirs = (
+        own.loc[own[column].notna(), ["unit", "group", column]].set_index("unit")
+        for own in (setting.rows_of(first), setting.rows_of(second))
+    )
+    both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other"))
+    mine, other = both[column], both[f"{column}_other"]
+    points = (mine > other) + 0.5 * (mine == other)
+    return both[["group"]].assign(points=points.astype(float))
+
+
+def with_pages_won(setting: Setting) -> Setting:
+    """Return the setting with a column for pages won over GPT-4o's, where that was evaluated."""
+    untrained = (policy for policy in setting.policies if policy.recipe is None)
+    rival = next((policy for policy in untrained if is_named(RIVAL, policy.model_name)), None)
+    judges = _page_judges(setting)
+    if rival is None or not judges:
+        return setting
+    rows = setting.rows.copy()
+    for policy in setting.policies:
+        if policy is not rival:
+            won = _points(setting, f"{judges[0]}/overall", policy, rival)["points"]
+            own = rows["policy"] == policy.name
+            rows.loc[own, WON] = rows.loc[own, "unit"].map(won)
+    return replace(setting, rows=rows)

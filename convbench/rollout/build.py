@@ -44,7 +44,6 @@ from convbench.rollout.preview import Preview, preview_build
 from convbench.rollout.tool_turn import open_tools, tools_of, with_server_tools
 from convbench.schema import Conversation, Example, RunManifest, TaskSpec
 from convbench.schema.task import Split
-from convbench.stats.means import count_duplicate_groups
 from convbench.store import Run, refuse_latest, set_latest
 from convbench.store.keys import NameSet
 from convbench.store.merge import SHARD, parse_shard, shard_of
@@ -199,11 +198,12 @@ def identical_samples(run: Run) -> int:
 
     Turns of every speaker are compared. Failed conversations are left out.
     """
-    return count_duplicate_groups(
-        (conversation.example_id, str([turn.content for turn in conversation.turns]))
-        for conversation in run.conversations()
-        if conversation.failure is None
-    )
+    said: dict[str, list[int]] = {}
+    for conversation in run.conversations():
+        if conversation.failure is None:
+            words = hash(str([turn.content for turn in conversation.turns]))
+            said.setdefault(conversation.example_id, []).append(words)
+    return sum(len(each) > 1 and len(set(each)) == 1 for each in said.values())
 
 
 def build_missing(

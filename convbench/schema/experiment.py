@@ -158,6 +158,8 @@ class ExperimentSpec(FrozenModel):
     """Experiments that belong to the same table and are run after this one, in the same folder; a
     cell that both have is one run. `--set` of this one applies to them too, except for what defines
     their cells (tasks, modes, protocols, turns, rows)."""
+    printed: bool = False
+    """Whether its report sets the papers' printed numbers under ours, as `--paper` does."""
     reference: str | None = None
     """What it reproduces."""
 

@@ -305,6 +305,9 @@ class Recipe(FrozenModel):
     """Name on the command line."""
     title: str
     """One line for lists and cards."""
+    label: str = ""
+    """Its name in tables and pictures, as its paper writes it; empty takes `name`. A recipe that
+    extends another one has a label of its own, or none."""
     trainer: str | None
     """Script under `trainers/` by its stem, or a path to your own; null trains nothing."""
     model: str | None = None

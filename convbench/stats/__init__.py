@@ -1,4 +1,4 @@
-"""Statistics: means with clustered errors, paired differences, agreement between judges, duels.
+"""Statistics of reports: estimates with errors, agreement of raters, prediction-powered means.
 
-May use the schema and `words`, and nothing else of convbench.
+Imports nothing of convbench.
 """

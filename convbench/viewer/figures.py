@@ -13,9 +13,9 @@ from multidict import MultiDict
 
 from convbench.errors import QueryError
 from convbench.hub.figures import paid_judges
-from convbench.reports.compare import policy_differences
-from convbench.reports.policies import Policy, checkpoint_of
-from convbench.stats.means import Estimate, McNemar, estimate_of_groups, holm_adjusted
+from convbench.reports.comparable import differences
+from convbench.reports.policies import read_policy
+from convbench.stats.estimates import Estimate, estimate, holm
 from convbench.store import Run
 from convbench.viewer.filters import facet_counts, finite_row, pairs_sql, result_sql
 from convbench.viewer.index import ViewIndex
@@ -155,30 +155,15 @@ def clustered_means(
     """Return by `key` the mean of each column in `values` with its error clustered by `group_id`,
     in their order; None for a column without numbers.
 
-    `table`, `key` and `values` are SQL. The database computes the sums, one row for each group.
+    `table`, `key` and `values` are SQL.
     """
-    each = range(len(values))
-    sums = "".join(f", count({v}) AS n{k}, fsum({v}) AS s{k}" for k, v in enumerate(values))
-    totals = "".join(f", sum(n{k}) AS all{k}, fsum(s{k}) / sum(n{k}) AS mean{k}" for k in each)
-    out = "".join(
-        f", any_value(all{k})::BIGINT AS n{k}, any_value(mean{k}) AS mean{k}, "
-        f"count(*) FILTER (n{k} > 0) AS groups{k}, "
-        f"fsum(power(s{k} - n{k} * mean{k}, 2)) FILTER (n{k} > 0) AS squares{k}"
-        for k in each
-    )
-    rows = index.query_rows(
-        f"WITH g AS MATERIALIZED (SELECT {key}{sums} FROM {table} GROUP BY {key}, hash(group_id)), "
-        f"m AS (SELECT {key}{totals} FROM g GROUP BY {key}) "
-        f"SELECT g.{key}{out} FROM g JOIN m ON g.{key} IS NOT DISTINCT FROM m.{key} GROUP BY ALL"
-    )
+    listed = ", ".join(f"{value}::DOUBLE AS v{k}" for k, value in enumerate(values))
+    rows = index.query_frame(f"SELECT {key} AS key, hash(group_id) AS g, {listed} FROM {table}")
     return {
-        row[key]: [
-            estimate_of_groups(row[f"mean{k}"], row[f"n{k}"], row[f"groups{k}"], row[f"squares{k}"])
-            if row[f"n{k}"]
-            else None
-            for k in each
+        None if name != name else name: [
+            estimate(own["g"], own[f"v{k}"]) for k in range(len(values))
         ]
-        for row in rows
+        for name, own in rows.groupby("key", dropna=False)
     }
 
 
@@ -254,8 +239,8 @@ NAMED = 4
 def base_comparisons(index: ViewIndex, base: str | None = None) -> dict[str, Any]:
     """Return `base` and `rows`: the comparison of every run with its Base, a row for each split.
 
-    A row has the matrix of results, the pairs lost and gained, McNemar's p and the paired
-    difference of each measure. `base` is the id of a run. Without it a child's Base is its parent,
+    A row has the matrix of results, the pairs lost and gained, and the paired difference of each
+    measure. `base` is the id of a run. Without it a child's Base is its parent,
     and the first of several runs of one task is the Base of the others. Raise QueryError for an
     unknown id.
     """
@@ -327,7 +312,6 @@ def _comparison_rows(index: ViewIndex, first: int, other: int) -> list[dict[str,
                 "pairs": sum(n for row in matrix.values() for n in row.values()),
                 "lost": lost,
                 "gained": gained,
-                "p": McNemar(lost + gained, lost, gained).p,
                 "measures": [_measure_row(*three) for three in pairs],
                 "apart": apart,
             }
@@ -346,7 +330,7 @@ def _measure_row(
         "was": was.mean,
         "now": now.mean,
         "difference": less.mean,
-        "margin": less.margin,
+        "margin": None if less.interval is None else less.interval[1] - less.mean,
         "p": less.p,
         "adjusted": None,
         "n": less.n,
@@ -357,24 +341,24 @@ def _measure_row(
 def _add_holm(measures: list[dict[str, Any] | None]) -> None:
     """Add to each measure its p adjusted by Holm's method over these runs."""
     estimated = [measure for measure in measures if measure is not None]
-    for measure, p in zip(
-        estimated, holm_adjusted([measure["p"] for measure in estimated]), strict=True
-    ):
+    for measure, p in zip(estimated, holm([measure["p"] for measure in estimated]), strict=True):
         measure["adjusted"] = p
 
 
 def _run_differences(first: Run, other: Run) -> list[str]:
     """Return the differences between two runs, besides their policies, for which the report would
     not compare them."""
-    child = other.manifest.parent == first.manifest.id
-    base_policy, other_policy = (
-        Policy(name="", run=run, split="all", observations=(), planned=0, family="")
-        for run in (first, other)
-    )
-    if child:
-        recipe, _ = checkpoint_of(other, first)
-        other_policy = replace(other_policy, recipe=recipe)
-    return policy_differences(base_policy, other_policy, questions=False)[:NAMED]
+    parent = first if other.manifest.parent == first.manifest.id else None
+    sides = [read_policy(first), read_policy(other, parent)]
+    return differences(*(replace(side, judges=_marks(side.run)) for side in sides))[:NAMED]
+
+
+def _marks(run: Run) -> dict[str, frozenset[str]]:
+    """Return the fingerprints of a run's verdicts by judge."""
+    marks: dict[str, frozenset[str]] = {}
+    for judge, mark in run.judge_fingerprints():
+        marks[judge] = marks.get(judge, frozenset()) | {mark}
+    return marks
 
 
 FILE = re.compile(r"[A-Za-z0-9_-][\w.-]{0,199}", re.ASCII)

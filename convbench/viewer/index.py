@@ -78,6 +78,10 @@ class ViewIndex:
 
         return self._run_limited(fetch_rows)
 
+    def query_frame(self, sql: str) -> Any:
+        """Return the rows of a query as a pandas frame. Raise QueryError as `query_rows` does."""
+        return self._run_limited(lambda: self.connection.execute(sql).df())
+
     def ordered_numbers(self, sql: str, values: Sequence[Any]) -> Any:
         """Return the first column of a query, the rows' numbers `n` in its order, as an Arrow
         array. Raise QueryError as `query_rows` does.

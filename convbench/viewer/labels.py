@@ -259,13 +259,13 @@ def label_agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, A
     return [
         finite_row(
             {
-                "judge": pair.first,
-                "common": pair.common,
-                "equal": pair.equal,
-                "kappa": pair.kappa,
-                "correlation": pair.correlation,
-                "difference": None if pair.apart is None else round(points * pair.apart.mean, 9),
+                "judge": judge,
+                "common": found.common,
+                "equal": found.equal,
+                "kappa": found.kappa,
+                "correlation": found.spearman,
+                "difference": round(points * found.difference.mean, 9),
             }
         )
-        for pair in result.pairs
+        for judge, _, found in result.pairs
     ]

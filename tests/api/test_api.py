@@ -75,7 +75,7 @@ def test_tables_are_data_frames(run: convbench.Run) -> None:
 def test_reports_are_data_frames(run: convbench.Run) -> None:
     report = convbench.report(run)
     assert "results" in report.tables
-    assert report["results"]["Accuracy"].dtype == float
+    assert report["results"]["correct"].dtype == float
     assert "results" in repr(report)
     assert report.markdown().startswith("#")
     assert "<table" in report._repr_html_()

@@ -20,6 +20,7 @@ from convbench import catalog
 from convbench.experiments.evaluate import evaluate_policy
 from convbench.experiments.rounds import run_rounds
 from convbench.experiments.seal import train_rounds
+from convbench.experiments.seal_report import as_markdown
 from convbench.judges.adaptation.accuracies import UNTRAINED, Values, edit_accuracies
 from convbench.judges.command import judge_run
 from convbench.judges.run import judges_of
@@ -30,7 +31,6 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions
-from convbench.reports.adaptation import as_markdown
 from convbench.rollout.build import build_or_resume
 from convbench.rollout.manifest import SplitChoice
 from convbench.schema.experiment import ExperimentSpec

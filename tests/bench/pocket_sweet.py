@@ -36,7 +36,7 @@ from convbench.options.train import TrainOptions
 from convbench.pocket.world import PROPERTIES
 from convbench.rollout.build import build_or_resume
 from convbench.schema.experiment import ExperimentSpec
-from convbench.stats.means import Estimate, estimate_mean
+from convbench.stats.estimates import Estimate, estimate
 from convbench.store import Run
 
 QUIET = CallOptions(quiet=True)
@@ -99,7 +99,7 @@ def gain(base: Scores, now: Scores) -> dict[str, Any]:
     """Return both policies' means, and the difference in success, paired by conversation."""
     shared = base.keys() & now.keys()
     paired = [(question, now[question, i][0] - base[question, i][0]) for question, i in shared]
-    more = estimate_mean(paired)
+    more = estimate([group for group, _ in paired], [value for _, value in paired])
     assert more is not None
     return {
         "questions": more.groups,

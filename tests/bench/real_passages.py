@@ -19,7 +19,7 @@ from typing import Any
 
 from convbench.judges.adaptation.learner import Learner, Question, rule_grade
 from convbench.judges.adaptation.settings import InnerSettings
-from convbench.stats.means import estimate_mean
+from convbench.stats.estimates import estimate
 
 LONGEST = 480
 """Characters of a passage."""
@@ -82,7 +82,8 @@ def main() -> None:
         ]
         first = first or grades
         gains = zip(grades, first, strict=True)
-        gain = estimate_mean([(f"{at // ASKED}", one - two) for at, (one, two) in enumerate(gains)])
+        groups = [f"{at // ASKED}" for at in range(len(gains))]
+        gain = estimate(groups, [one - two for one, two in gains])
         ends = gain and gain.interval
         line = {
             "way": name, **more, "texts": len(texts), "steps": said.steps, "reason": said.reason,

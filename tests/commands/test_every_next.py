@@ -42,10 +42,10 @@ LINES = {
     "demo": ["demo --tasks 20"],
 }  # fmt: skip
 """What is typed, by command; `make test` takes the first of each."""
-SILENT = ("plan", "query", "export", "patterns", "doctor")
+SILENT = ("plan", "query", "export", "doctor")
 """Commands after which nothing is to be typed."""
 ELSEWHERE = {
-    "pull": "a Hub", "models": "a model that was fetched", "credit": "a critic",
+    "pull": "a Hub", "credit": "a critic",
     "merge": "parts of a run",
     "status": "batches at a provider", "cancel": "batches at a provider",
 }  # fmt: skip

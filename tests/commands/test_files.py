@@ -37,13 +37,12 @@ COMMANDS = {
     "build --dry-run": ["build", "--run", "runs/run", "--dry-run"],
     "build": ["build", "--run", "runs/run", "--quiet"],
     "eval": ["eval", "rule:tests.helpers.files:says", "--run", "runs/run", "--quiet"],
-    "patterns": ["patterns", "runs/run", "runs/run"],
     "view": ["view", "runs/run", "--static", "site"],
     "publish": ["publish", "a/b", "--run", "runs/run", "--dry-run"],
     "publish --checkpoint": ["publish", "a/b", "--checkpoint", "runs/run/checkpoints/refit",
                              "--dry-run"],
     "judge human": ["judge", "--judge", "human:runs/run/labels.jsonl", "--run", "runs/run"],
-    "report --pairwise": ["report", "runs/run", "--split", "all", "--pairwise"],
+    "report comparisons": ["report", "runs/run", "--split", "all"],
     "eval CHECKPOINT": ["eval", "runs/run/checkpoints/refit", "--quiet"],
 }  # fmt: skip
 EVERY = tuple(COMMANDS)[: list(COMMANDS).index("publish --checkpoint")]
@@ -63,7 +62,7 @@ SOME = {
 }
 """Damages that go through every command; the others go through the readers that they call."""
 LATE = {"calls.jsonl": "build", "attempts.jsonl": "build", "labels.jsonl": "judge human",
-        "comparisons.jsonl": "report --pairwise",
+        "comparisons.jsonl": "report comparisons",
         "judges/f00d.json": "eval", "published.json": "publish --checkpoint",
         "reports/seal.json": "report", "evals/refit/run.json": "report",
         "evals/refit/conversations.jsonl": "report",

@@ -11,7 +11,7 @@ from tests.helpers.typed import Typist
 from tests.support.app import app
 
 WORDS = {
-    "report": (), "view": (), "judge": (), "patterns": (), "status": (),
+    "report": (), "view": (), "judge": (), "status": (),
     "cancel": (), "show": ("demo",), "credit": ("critic",),
     "export": ("--to", "trl"), "train": ("swift",),
     "plan": ("swift",), "eval": ("scripted:echo",), "publish": ("me/set",),

@@ -109,11 +109,11 @@ def test_pictures_are_counted_without_what_lies_beside_them(typist: Typist, run:
 @pytest.mark.parametrize("said", ["echo", "ECHO"])
 def test_a_policy_is_called_by_its_folder_in_any_case(typist: Typist, run: Path, said: str) -> None:
     typist("eval", "scripted:echo", "--name", "Echo", "--run", str(run))
-    done = typist("report", str(run), "--against", said)
+    done = typist("report", str(run), "--baseline", said)
     assert done.code == 0, done.err
-    named = typist("report", str(run), "--against", "Echo").out
-    assert done.out == named.replace("--against Echo", f"--against {said}")
-    wrong = typist("report", str(run), "--against", "nosuch")
+    named = typist("report", str(run), "--baseline", "Echo").out
+    assert done.out == named.replace("--baseline Echo", f"--baseline {said}")
+    wrong = typist("report", str(run), "--baseline", "nosuch")
     assert "found no such policy; expected one of Base, Echo" in wrong.err
 
 

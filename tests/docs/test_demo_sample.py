@@ -15,7 +15,7 @@ from tests.helpers.cli import convbench
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "pocket · thinking · reasoning, n = 3"
 WORD = re.compile(r"[A-Za-z−][A-Za-z−:;()'`/.-]*|%")
-NARROW = {"Think", "−Base"}
+NARROW = {"Think"}
 """Heads of columns as a terminal of 80 columns has them."""
 
 
@@ -36,7 +36,7 @@ def sample(page: Path) -> str:
 def test_the_pages_show_what_the_demo_prints(tmp_path: Path) -> None:
     done = convbench(tmp_path, "demo", "--tasks", "60")
     shown = words(sample(ROOT / "docs" / "quickstart.md"))
-    assert {"Scales:", "Unread", "Base:"} <= shown
+    assert {"Scales:", "Unread", "Differences"} <= shown
     assert shown - words(done.out) - NARROW == set()
 
 

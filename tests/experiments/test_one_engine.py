@@ -9,10 +9,8 @@ import pytest
 from convbench.experiments.evaluate import evaluate_policy
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
-from convbench.reports.writers import render_text
 from convbench.store.run import Run
-from tests.helpers import stages, tiny
-from tests.helpers.runs import logged
+from tests.helpers import tiny
 from tests.helpers.vllm import python
 
 __all__ = ["python"]
@@ -57,15 +55,3 @@ def test_an_evaluation_that_exists_keeps_its_engine(
     Run.create(child.path, child.manifest, list(run.examples.values()))
     again = evaluated(run, checkpoint, CallOptions(vllm_python=python))
     assert policy_of(again) == f"local:{checkpoint}"
-
-
-def note_of(run: Run) -> str | None:
-    text = render_text(stages.report(run.path).document, "markdown")
-    return next((line for line in text.splitlines() if "Not sampled by one engine" in line), None)
-
-
-def test_the_table_says_which_engines_sampled_it(tmp_path: Path) -> None:
-    found = note_of(logged(tmp_path / "two", "vllm:tiny", "vllm:tiny"))
-    assert found is not None
-    assert "Not sampled by one engine: Base by vLLM; SWiFt by convbench's own engine." in found
-    assert note_of(logged(tmp_path / "one", "local:tiny", "local:tiny")) is None

@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 
-from convbench import catalog
 from convbench.experiments.experiment import ExperimentResult
 from convbench.judges.adaptation.accuracies import edit_accuracies
 from convbench.judges.adaptation.runner import LearnerRef
 from convbench.judges.run import judges_of
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
-from convbench.reports.published import printed_rounds
-from convbench.reports.writers import render_text
-from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.experiments.ran import ran
 from tests.helpers import stages
@@ -65,29 +61,32 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
     return result
 
 
-def table_rows(result: ExperimentResult, label: str) -> list[list[str]]:
-    """Return the texts of the document's only table with this label."""
+def means_of(result: ExperimentResult, name: str) -> list[dict[str, float]]:
+    """Return the means of the accuracy after adaptation by policy, from each table of this name."""
     assert result.report is not None
-    tables = [table for part in result.report.document.parts for table in part.tables]
-    (table,) = (table for table in tables if table.label == label)
-    return [[cell.text for cell in row] for row in table.rows]
+    found = []
+    for part in result.report.document.parts:
+        for table in part.tables:
+            keys = [column.key for column in table.columns]
+            column = next((key for key in keys if key.endswith("/accuracy")), None)
+            if table.name == name and column is not None:
+                rows = [table.record(row) for row in table.rows if not row.printed]
+                found.append({row["policy"]: row[column] for row in rows})
+    return found
 
 
-def test_every_prompt_has_its_rounds_beside_the_printed_ones(done: ExperimentResult) -> None:
-    rows = table_rows(done, "prompts")
-    assert [row[0] for row in rows] == ["self-edit", "  printed", "self-edit-self-qa", "  printed"]
-    assert rows[1][1:6] == ["0.397", "0.427", "0.470", "+0.073", "-"]
-    assert rows[3][1:6] == ["0.373", "0.428", "0.487", "+0.114", "-"]
-    for row, path in zip(rows[::2], done.runs, strict=True):
+def test_every_prompt_has_its_rounds_in_its_part(done: ExperimentResult) -> None:
+    tables = means_of(done, "results")
+    for means, path in zip(tables[:: len(tables) // 2], done.runs, strict=True):
         run = Run.open(path)
         (judge,) = judges_of(run)
-        means = [
-            fmean(value for _, value in edit_accuracies(each, judge))
-            for each in (run, *(Run.open(run.evals_folder / f"seal-round-{n}") for n in (1, 2)))
-        ]
-        assert row[1:4] == [f"{mean:.3f}" for mean in means]
-        assert float(row[4]) == pytest.approx(means[2] - means[0], abs=1e-3)
-        assert row[5].startswith("[")
+        for name, each in (
+            ("untrained self-edits", run),
+            ("SEAL round 1", Run.open(run.evals_folder / "seal-round-1")),
+            ("SEAL round 2", Run.open(run.evals_folder / "seal-round-2")),
+        ):
+            wanted = fmean(value for _, value in edit_accuracies(each, judge))
+            assert means[name] == pytest.approx(wanted)
 
 
 def test_the_other_models_edits_are_learnt_by_the_policy_one_by_one_and_all_at_once(
@@ -104,26 +103,10 @@ def test_the_other_models_edits_are_learnt_by_the_policy_one_by_one_and_all_at_o
             assert names.index("self-edits of gpt-4.1") == names.index("untrained self-edits") + 1
 
 
-def test_it_stands_in_the_printed_tables_line_and_in_the_curve(done: ExperimentResult) -> None:
-    report = stages.report(done.runs[0], paper=True, plots=True)
-    (table,) = (t for part in report.document.parts for t in part.tables if t.label == "published")
-    names = [row[0].text for row in table.rows]
-    assert names[names.index("self-edits of gpt-4.1") + 1] == "  Passage + GPT-4.1 data"
-    assert done.report is not None
-    captions = [p.caption for part in done.report.document.parts for p in part.pictures]
-    curves = [text for text in captions if "by round" in text]
-    assert len(curves) == 2
-    assert all("not trained: gpt-4.1." in text for text in curves)
-    written = render_text(done.report.document, "markdown")
-    assert "Differences to gpt-4.1" in written
-
-
-def test_printed_gains_are_those_of_the_appendix() -> None:
-    spec = catalog.load_spec(ExperimentSpec, "experiments", "seal-prompts")
-    gains = {}
-    for protocol in spec.protocols:
-        untrained, first, last = printed_rounds(str(protocol))
-        assert untrained < first < last
-        gains[protocol] = round(last - untrained, 3)
-    assert list(gains.values()) == [0.073, 0.051, 0.071, 0.062, 0.114]
-    assert printed_rounds("self-edit-of-mine") == ()
+def test_it_stands_over_the_printed_line_and_in_the_curve(done: ExperimentResult) -> None:
+    report = stages.report(done.runs[0], paper=True, plots=True).document
+    table = next(table for table in report.parts[0].tables if table.name == "results")
+    names = [row.cells[0] for row in table.rows]
+    assert names[names.index("gpt-4.1") + 1] == "  printed"
+    captions = [picture.caption for part in report.parts for picture in part.pictures]
+    assert any("by round" in caption for caption in captions)

@@ -15,8 +15,9 @@ import yaml
 
 import convbench
 from convbench.__main__ import main
-from convbench.reports.measures import ACCURACY, UNREAD, judge_measures, paired_differences
-from convbench.reports.sections import read_sections
+from convbench.reports.frame import read_settings
+from convbench.reports.metrics import ACCURACY, UNREAD, metrics_of
+from convbench.reports.tables import differences
 from convbench.store import Run
 from tests.golden.run import Record, add_policy, add_verdicts, make_run, records
 
@@ -38,6 +39,8 @@ EXPORTS = {
 }
 """Name of an export, which begins with its format, and how it is asked for."""
 FORMATS = ("ms-swift", "openai", "sharegpt", "trl")
+NAMES = {"swift": "SWiFt", "refit": "ReFit"}
+"""Labels of the learners whose evaluations are compared."""
 
 
 def type_command(*words: str) -> None:
@@ -185,19 +188,25 @@ def _score(talk: Record, step: int) -> float:
 def statistics(run: Path) -> Iterator[Record]:
     """Yield accuracy, share unread and each judge's score of every policy with both kinds of
     error, and the paired differences to Base."""
-    (section,) = read_sections([Run.open(run)], "test")
-    judges = {judge: judge_measures(section.policies, judge) for judge in section.judges}
-    measures = {"accuracy": ACCURACY, "unread": UNREAD} | {
-        f"{judge} {measure.key}": measure for judge in judges for measure in judges[judge]
+    (setting,) = read_settings([Run.open(run)], "test")
+    policies = {NAMES.get(policy.name, policy.name): policy for policy in setting.policies}
+    metrics = {"accuracy": ACCURACY, "unread": UNREAD} | {
+        f"{metric.judge} r_{metric.column.partition('/')[2]}": metric
+        for metric in metrics_of(setting)
+        if metric.judge
     }
-    for name, measure in measures.items():
+    for name, metric in metrics.items():
         for kind in ("clustered", "naive"):
             of = f"{name}, {kind}: "
-            for policy in section.policies:
-                yield {"of": of + policy.name} | _numbers(measure.mean_of(policy, kind))
-            for other in paired_differences(section, measure, kind):
-                numbers = _numbers(other.estimate) | {"holm": other.adjusted}
-                yield {"of": f"{of}{other.name} - Base"} | numbers
+            for label in ("SWiFt", "ReFit", "Base"):
+                mean = setting.mean(policies[label], metric.column, kind, metric.scale)
+                yield {"of": of + label} | _numbers(mean)
+            table = differences(setting, kind)
+            place = [column.key for column in table.columns].index(metric.column)
+            for row in sorted(table.rows, key=lambda row: row.cells[0], reverse=True):
+                change = row.cells[place]
+                numbers = _numbers(change.estimate) | {"holm": change.adjusted}
+                yield {"of": f"{of}{NAMES[row.cells[0]]} - Base"} | numbers
 
 
 def _numbers(estimate: Any) -> Record:

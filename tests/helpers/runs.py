@@ -210,6 +210,7 @@ def shipped_manifest(
     split: SplitChoice = "all",
     turns: int | None = None,
     protocol_fields: Mapping[str, Any] = {},
+    seed: int | None = None,
     **more: Any,
 ) -> RunManifest:
     """A manifest of shipped specs, `protocol_fields` laid over the protocol's; `parent` makes it a
@@ -217,6 +218,7 @@ def shipped_manifest(
     policy = model if isinstance(model, ModelConfig) else ModelConfig(model=model)
     shape = RunSettings(
         mode=mode, turns=turns, samples=samples, temperatures=temperatures, split=split,
+        seed=seed,
     )  # fmt: skip
     return make_manifest(
         catalog.load_spec(TaskSpec, "tasks", task),

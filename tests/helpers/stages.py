@@ -14,6 +14,7 @@ import convbench
 from convbench.api.signature import options_of
 from convbench.experiments.evaluate import EvalResult, evaluate_policy
 from convbench.experiments.experiment import ExperimentResult, run_experiment
+from convbench.experiments.results import create_report
 from convbench.experiments.run import ProgressListener
 from convbench.experiments.train import run_train
 from convbench.hub.dataset import PublishedDataset, publish_dataset
@@ -26,7 +27,7 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.train import TrainOptions
-from convbench.reports.report import ReportResult, create_report
+from convbench.reports.report import ReportResult
 from convbench.rollout.build import BuildResult, build_or_resume
 from convbench.store import Run
 
@@ -90,7 +91,7 @@ def evaluate_result(policy: str, run: Path, *, quiet: bool = True, **keywords: A
 
 
 def report(*runs: Path, **keywords: Any) -> ReportResult:
-    """Compare policies of runs: the `document`, and warnings."""
+    """Compare policies of runs: the `document` and its settings."""
     return create_report(options_of(ReportOptions, {"runs": runs, **keywords}))
 
 

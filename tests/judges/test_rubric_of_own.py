@@ -9,8 +9,6 @@ from typing import Any
 
 from convbench.hub.tables import open_portions, write_tables
 from convbench.judges.scoring_form import form_rubric
-from convbench.reports.layout import report_document
-from convbench.reports.sections import read_sections
 from convbench.store.query import run_query
 from convbench.store.run import Run
 from tests.helpers import stages, tiny
@@ -46,8 +44,8 @@ def test_a_haggling_judge_is_first_class_in_every_room(tmp_path: Path) -> None:
     # overall = 3/4 of profit / 100 and 1/4 of (3 - 1) / 4
     assert run_query(sql, [run]).rows == [(40.0, 3.0, 0.425, 0.425, None)]
 
-    table = report_document(read_sections([run], "all")).parts[0].tables[0]
-    assert [column.head for column in table.columns[-4:]] == [
+    table = stages.report(run.path, split="all").document.parts[0].tables[0]
+    assert [column.head for column in table.columns[-5:-1]] == [
         "R Overall", "R Profit kept", "R Fairness", "R Firmness",
     ]  # fmt: skip
 

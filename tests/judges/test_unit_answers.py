@@ -12,7 +12,6 @@ from convbench.judges.dispatch import judge_conversation
 from convbench.judges.resolve import resolve_judge
 from convbench.judges.unit_tests import CONSTANTS
 from convbench.schema import Verdict
-from convbench.stats.means import constant_answer
 from tests.helpers.sandbox import example, needs_wall, protocol, talk
 
 REFERENCE = """
@@ -160,19 +159,4 @@ def test_what_constant_answers_score(body: str, best: float, single: str) -> Non
     assert verdict.scores["constant"] == best
     shares = verdict.details["constants"]
     assert set(shares) <= set(CONSTANTS)
-    found = constant_answer([("e", verdict.scores, verdict.details)] * 3)
-    assert found is not None
-    assert (found.tasks, found.each) == (1, best)
-    assert (found.name == single) or shares[found.name] == shares[single]
-
-
-def test_the_best_constant_over_tasks_is_not_the_best_of_each() -> None:
-    def of(task: str, best: float, **shares: float) -> tuple[str, dict[str, float], object]:
-        return task, {"constant": best}, {"constants": shares}
-
-    found = constant_answer([
-        of("a", 0.5, x=0.5, y=0.3), of("a", 0.5, x=0.5, y=0.3), of("b", 0.9, y=0.3), of("c", 0.1),
-    ])  # fmt: skip
-    assert found is not None
-    assert (found.name, round(found.score, 9), found.each, found.tasks) == ("y", 0.2, 0.5, 3)
-    assert constant_answer([("a", {"overall": 1.0}, {})]) is None
+    assert shares[single] == max(shares.values()) == best

@@ -12,9 +12,8 @@ import pytest
 from convbench.hub.checkpoint import results_of
 from convbench.hub.figures import card_figures
 from convbench.judges.panel import ConversationLength, summarise_panel
-from convbench.reports.measures import ACCURACY, reward_measure
-from convbench.reports.sections import read_sections
-from convbench.stats.means import Estimate, estimate_mean
+from convbench.reports.frame import read_settings
+from convbench.stats.estimates import Estimate
 from convbench.store import Run
 from convbench.viewer.figures import overview_figures
 from convbench.viewer.library import index_runs
@@ -35,8 +34,9 @@ def made(folder: Path, asked: list[tuple[str, bool]], rewards: list[float], **mo
 
 
 def reported(run: Run) -> tuple[Estimate | None, Estimate | None]:
-    (policy,) = read_sections([run])[0].policies
-    return ACCURACY.mean_of(policy), reward_measure("rules").mean_of(policy)
+    (setting,) = read_settings([run])
+    (policy,) = setting.policies
+    return setting.mean(policy, "correct"), setting.mean(policy, "rules/reward")
 
 
 def carded(run: Run) -> tuple[Estimate | None, Estimate | None]:
@@ -108,11 +108,3 @@ def test_a_checkpoint_s_card_tells_the_same(tmp_path: Path) -> None:
         (f"{one.mean:.{digits}f} ± {one.error:.{digits}f}",) * 2
         for one, digits in ((accuracy, 4), (paid, 3))
     ]
-
-
-def test_the_order_of_conversations_does_not_matter() -> None:
-    asked, rewards = asked_at_random(4)
-    pairs = [(group, value) for (group, _), value in zip(asked, rewards, strict=True)]
-    shuffled = pairs[:]
-    random.Random(0).shuffle(shuffled)
-    assert estimate_mean(shuffled) == estimate_mean(pairs)

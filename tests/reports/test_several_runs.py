@@ -19,8 +19,7 @@ from convbench.learn.train import TrainResult
 from convbench.options.publish import PublishOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.reports.plots.curves import round_curves
-from convbench.reports.sections import read_sections
+from convbench.reports.document import mean_of
 from convbench.store.run import Run
 from tests.helpers import stages, tiny
 
@@ -95,14 +94,14 @@ def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> N
     with pytest.raises(UsageError, match="found it twice"):
         convbench.eval(str(trained), [paths[0], paths[0]])
     document = stages.report(*paths).document
-    (matrix,) = [t for part in document.parts for t in part.tables if t.label == "matrix"]
+    (matrix,) = [t for part in document.parts for t in part.tables if t.name == "matrix"]
     assert [column.head for column in matrix.columns] == [
-        "Method", "pocket", "pocket-collaboration", "Mean of tasks",
+        "Policy", "pocket", "pocket-collaboration", "Mean", "First", "First two",
     ]  # fmt: skip
-    by_name = {row[0].text: [float(cell.text) for cell in row[1:]] for row in matrix.rows}
+    by_name = {row.cells[0]: [mean_of(cell) for cell in row.cells[1:4]] for row in matrix.rows}
     assert set(by_name) == {"Base", "ReFit"}
-    for numbers in by_name.values():
-        assert numbers[2] == pytest.approx((numbers[0] + numbers[1]) / 2, abs=1e-4)
+    for first, second, mean in by_name.values():
+        assert mean == pytest.approx((first + second) / 2)
 
 
 @pytest.mark.exhaustive
@@ -119,20 +118,13 @@ def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
     assert told["counts"]["rows of further runs"] == pytest.approx(
         told["counts"]["rows"] / 2, abs=1.1
     )
-    document = stages.report(runs[0].path).document
-    (table,) = [t for part in document.parts for t in part.tables if t.label == "rounds"]
-    assert [(row[0].text, row[1].text) for row in table.rows] == [
-        ("ReFit", "0"), ("ReFit", "1"), ("ReFit", "2"),
-    ]  # fmt: skip
-    assert "(" in table.rows[2][2].text
-    (section,) = read_sections([Run.open(runs[0].path)])
+    result = stages.report(runs[0].path, plots=True)
+    part = result.document.parts[0]
+    (table,) = [table for table in part.tables if table.name == "rounds"]
+    assert [row.cells[:2] for row in table.rows] == [("ReFit", 0), ("ReFit", 1), ("ReFit", 2)]
     # Both rounds' checkpoints are called `refit`: each policy's training is its own.
-    trainings = {one.name: one.training for one in section.policies if one.training}
+    trainings = {p.name: p.trainings[0] for p in result.settings[0].policies if p.round}
     own = [json.loads((one.checkpoint / "training.json").read_text())
            for one in done.result.rounds.rounds]  # fmt: skip
-    assert [told["log"] for name, told in sorted(trainings.items()) if "round" in name] == [
-        told["log"] for told in own
-    ]
-    picture = round_curves(section, "rules", "clustered")
-    assert picture is not None
-    assert "round" in picture.caption
+    assert [told["log"] for _, told in sorted(trainings.items())] == [told["log"] for told in own]
+    assert any("by round" in picture.caption for picture in part.pictures)

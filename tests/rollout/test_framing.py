@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,47 +12,14 @@ from convbench.errors import RunError
 from convbench.experiments.experiment import load_specs
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import SpecOptions
-from convbench.reports.published import paper_table, paper_tables, sample_size
-from convbench.reports.sections import NotComparable
+from convbench.reports.comparable import NotComparable
+from convbench.reports.document import mean_of
 from convbench.schema import ProtocolSpec, fingerprint
 from convbench.store import Run
 from tests.helpers import stages
-from tests.helpers.report_tables import cells, right_on, table_of
 from tests.helpers.runs import make, questions
 from tests.helpers.table import played, protocol_of
 from tests.support.provider import Plan, Provider
-
-SIZES = {
-    1: 289, 2: 155, 3: 226, 4: 226, 5: 120, 6: 300,
-    7: 207, 8: 133, 9: 201, 10: 201, 11: 120, 12: 300,
-    13: 50, 14: 50, 15: 15, 16: 15, 17: 15, 18: 15, 19: 120, 20: 289, 21: 207,
-}  # fmt: skip
-"""Conversations that the accuracies of each printed table are over."""
-
-
-@pytest.mark.parametrize("number", SIZES)
-def test_the_papers_sample_sizes_follow_from_its_errors(number: int) -> None:
-    """error = sqrt(p(1 - p)/n), and p = k/n for a whole k: one n a table fits its methods."""
-    assert sample_size(number) == SIZES[number]
-    (table,) = (table for table in paper_tables() if table.number == number)
-    fit, unlike = [], []
-    for name, metrics in table.methods.items():
-        p, error = metrics["accuracy"].mean, metrics["accuracy"].error
-        naive = math.sqrt(p * (1 - p) / SIZES[number])
-        (fit if abs(naive - error) <= 1.01e-4 else unlike).append(name)
-    expected = ["Base"] if number <= 12 else ["STaR-GATE", "Base"] if number == 19 else []
-    assert unlike == expected, "Base has another rule; table 19 copies two lines of table 1"
-    assert len(fit) >= 2
-
-
-def test_sciq_and_scienceqa_both_stand_beside_sciqa() -> None:
-    for mode, protocol, number in (("thinking", "reasoning", 4), ("standard", "reasoning", 10),
-                                   ("thinking", "clarifying", 14)):  # fmt: skip
-        for task in ("sciqa", "sciq"):
-            found = paper_table(task, mode, protocol, 3)
-            assert found is not None
-            assert found.number == number
-
 
 PRINTED = {"framing": "llama-2"}
 SETS = ("protocol.framing=llama-2",)
@@ -138,7 +104,7 @@ def test_runs_of_other_framing_share_no_table(tmp_path: Path) -> None:
         make(
             tmp_path / name,
             questions(10, "arc"),
-            right_on(0, 1),
+            lambda q, k: "A",
             task="arc",
             protocol_fields=fields,
         )
@@ -151,11 +117,12 @@ def test_runs_of_other_framing_share_no_table(tmp_path: Path) -> None:
 def test_an_answer_in_other_words_is_unread(tmp_path: Path) -> None:
     """The paper's example of a better SWiFt (E.5) counts as wrong, in the share unread."""
     words = "I have now fully explained why choice A is the best explanation for it."
-    run = make(tmp_path / "run", questions(4, "arc"), right_on(0), task="arc",
+    run = make(tmp_path / "run", questions(4, "arc"), lambda q, k: "A", task="arc",
                text=lambda *_: words, overall=lambda q, k: 5.0)  # fmt: skip
-    table = table_of(stages.report(run.path), "Results")
-    assert cells(table, "Base", "Unread (%)").text == "100.0"
-    assert cells(table, "Base", "Accuracy").text == "0.0000"
+    table = stages.report(run.path).document.parts[0].tables[0]
+    keys = [column.key for column in table.columns]
+    row = dict(zip(keys, table.rows[0].cells, strict=True))
+    assert (mean_of(row["unread"]), mean_of(row["correct"])) == (100, 0)
 
 
 def test_an_experiment_gives_its_settings_to_what_it_adds() -> None:

@@ -8,9 +8,7 @@ import pytest
 from multidict import MultiDict
 
 from convbench.errors import QueryError
-from convbench.reports.measures import ACCURACY, paired_values
-from convbench.reports.policies import read_policies
-from convbench.stats.means import estimate_mean
+from convbench.reports.frame import read_settings
 from convbench.store import Run
 from convbench.viewer.figures import base_comparisons
 from convbench.viewer.filters import facet_counts, list_page
@@ -44,12 +42,16 @@ def index(folder: Path) -> ViewIndex:
 def test_differences_are_the_reports(folder: Path, index: ViewIndex) -> None:
     """Accuracy and reward, with the clustered error of the report's own pairs."""
     (row,) = base_comparisons(index)["rows"]
-    base, tuned = read_policies(Run.open(folder), "test")
-    wanted = estimate_mean((one.group, b - a) for one, a, b in paired_values(base, tuned, ACCURACY))
+    (setting,) = read_settings([Run.open(folder)])
+    tuned = next(policy for policy in setting.policies if policy.name == "tuned")
+    base = setting.base_of(tuned)
+    assert base is not None
+    wanted = setting.difference(tuned, base, "correct")
     assert wanted is not None
+    assert wanted.interval is not None
     accuracy, reward = row["measures"]
     assert accuracy["difference"] == pytest.approx(wanted.mean, abs=1e-12)
-    assert accuracy["margin"] == pytest.approx(wanted.margin, abs=1e-12)
+    assert accuracy["margin"] == pytest.approx(wanted.interval[1] - wanted.mean, abs=1e-12)
     assert (accuracy["n"], accuracy["groups"], accuracy["p"]) == (6, 4, pytest.approx(wanted.p))
     both = [k for k in range(8) if BASE[k] is not None and TUNED[k] is not None]
     assert reward["n"] == len(both)

@@ -239,7 +239,7 @@ class GoldLabels:
         talks = sorted({x.conversation_id for x in self.labels})
         ratings = [[by.get((name, talk)) for talk in talks] for name in names]
         both = sum(sum(row[i] is not None for row in ratings) > 1 for i in range(len(talks)))
-        return (krippendorff_alpha(ratings, "interval") if both else None), both
+        return (krippendorff_alpha(list(zip(*ratings, strict=True))) if both else None), both
 
 
 def gold_of(run: Run, fingerprint: str) -> GoldLabels:

@@ -195,11 +195,6 @@ function flips(about, row, base, run) {
       { class: "button lost", href: at(row, base, run, ["correct"], MISSED) },
       `${count(row.lost)} lost`,
     ),
-    h(
-      "span",
-      { class: "n", title: "McNemar's exact test over pairs; it treats pairs of one group as independent" },
-      `McNemar p ${row.p < 0.001 ? "<.001" : fixed(row.p, 3)}`,
-    ),
   );
 }
 

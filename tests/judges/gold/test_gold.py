@@ -13,9 +13,7 @@ from typer.testing import CliRunner
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import DataError, RunError, UsageError
 from convbench.judges.gold.labels import gold_of, newest_labels, read_draws
-from convbench.reports.judges import panel_of
-from convbench.reports.sections import read_sections
-from convbench.reports.writers import render_text
+from convbench.reports.document import Table, mean_of
 from convbench.store import Run
 from convbench.store.query import run_query
 from tests.helpers import stages
@@ -57,9 +55,10 @@ def said(run: Run, file: Path, *, most: int | None = None, policy: str | None = 
     return label_sample(GoldOptions(("import", str(file)), run=run.path)).imported or 0
 
 
-def page(run: Run) -> str:
-    """The report in markdown."""
-    return render_text(stages.report(run.path, gold=True).document, "markdown")
+def table_of(run: Run, name: str) -> Table | None:
+    """A table of the report."""
+    (part,) = stages.report(run.path).document.parts
+    return next((table for table in part.tables if table.name == name), None)
 
 
 def test_a_draw_records_its_probabilities_and_goes_across_policies(tmp_path: Path) -> None:
@@ -89,37 +88,29 @@ def test_a_draw_records_its_probabilities_and_goes_across_policies(tmp_path: Pat
 
 def test_the_report_takes_off_what_the_judge_overpays(tmp_path: Path) -> None:
     run = runs(tmp_path)
-    with pytest.raises(RunError, match="no conversations drawn"):
-        stages.report(run.path, gold=True)
     label_sample(GoldOptions((str(run.path),), draw=120))
+    assert table_of(run, "people") is None
     assert said(run, tmp_path / "q.jsonl", most=40) == 40
-    found = page(run)
-    assert "Fewer than 40 labels" in found
     assert said(run, tmp_path / "q.jsonl") == 80
-    found = page(run)
-    assert "Fewer than 40" not in found
-    (swift,) = [line for line in found.splitlines() if line.startswith("| SWiFt |")]
-    cells = [cell.strip() for cell in swift.strip("|").split("|")]
-    assert float(cells[1]) == pytest.approx(2, abs=0.15)  # the judge's
-    low, high = (float(x) for x in cells[4].strip("\\[]").split(","))
-    assert low <= 0 <= high  # people's
-    assert cells[5:] == ["own labels", "undetermined"]
-    assert "by Ann 120" in found
-    assert "Label next:" in found
+    table = table_of(run, "people")
+    assert table is not None
+    cells = {str(row.cells[0]).lower(): row.cells[1:] for row in table.rows}
+    judge, judged, people, corrected, groups = cells["swift − base"]
+    assert (judge, groups > 40) == ("rules", True)
+    assert judged == pytest.approx(2, abs=0.15)
+    assert people == pytest.approx(0, abs=0.15)
+    low, high = corrected.estimate.interval
+    assert low <= 0 <= high
+    assert mean_of(cells["swift"][3]) == pytest.approx(mean_of(cells["base"][3]), abs=0.5)
 
 
-def test_labels_of_one_policy_alone_name_no_winner(tmp_path: Path) -> None:
+def test_labels_of_one_policy_alone_correct_no_difference(tmp_path: Path) -> None:
     run = runs(tmp_path, more=-2)
     label_sample(GoldOptions((str(run.path),), draw=60, policy=("base",)))
     said(run, tmp_path / "q.jsonl")
-    found = page(run)
-    assert "UNKNOWN" in found or "FAIL" in found
-    assert "better" not in found
-    assert "worse" not in found
-    # With labels of its own, though few, the check tells that the judge's bias differs.
-    label_sample(GoldOptions((str(run.path),), draw=20, policy=("swift",)))
-    said(run, tmp_path / "q.jsonl")
-    assert "FAIL: the judge's bias differs" in page(run)
+    table = table_of(run, "people")
+    assert table is not None
+    assert [str(row.cells[0]).lower() for row in table.rows] == ["base"]
 
 
 def test_two_people_agree_and_skips_are_told(tmp_path: Path) -> None:
@@ -140,10 +131,9 @@ def test_two_people_agree_and_skips_are_told(tmp_path: Path) -> None:
         ("Ann", 30, 29, "not English"),
         ("Bo", 30, 29, "not English"),
     ]
-    found = page(run)
-    assert "Skipped by all who saw them: 1" in found
-    assert "not English" in found
-    assert "Agreement between people on 29" in found
+    table = table_of(run, "agreement")
+    assert table is not None
+    assert [(row.cells[0], row.cells[1]) for row in table.rows] == [("rules / people", 29)]
 
 
 @pytest.mark.parametrize(
@@ -196,15 +186,3 @@ def test_the_command_says_what_to_do_next(small: Run) -> None:
         label_sample(GoldOptions((str(small.path),), draw=4, policy=("dpo",)))
     with pytest.raises(RunError, match="--judge nobody"):
         label_sample(GoldOptions((str(small.path),), draw=4, judge="nobody"))
-
-
-def test_gold_labels_say_what_judges_are_worth_and_what_moves_them(tmp_path: Path) -> None:
-    """The report's part on judges reads the queue's labels as it reads files of them."""
-    run = runs(tmp_path)
-    label_sample(GoldOptions((str(run.path),), draw=60))
-    said(run, tmp_path / "queue.jsonl")
-    (section,) = read_sections([run], "all")
-    found = panel_of(section)
-    assert found is not None
-    assert found.labelled == 60
-    assert {(one.judge, one.against, one.n) for one in found.biases} == {("rules", "people", 60)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,16 +15,15 @@ from convbench.experiments.rounds import (
     unseen_examples,
 )
 from convbench.experiments.seal import run_seal, train_rounds
+from convbench.experiments.seal_report import as_markdown
 from convbench.judges.adaptation.passages import (
-    ForgettingSequence,
     measure_forgetting,
     pretraining_accuracies,
 )
 from convbench.judges.run import judges_of
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.reports.adaptation import as_markdown, write_forgetting
-from convbench.reports.tables.many_passages import forgetting_table
+from convbench.reports.selfedits import Lessons, forgetting_table
 from convbench.store import Run
 from tests.helpers import seal_runs, stages
 from tests.helpers.self_edits import good
@@ -162,7 +160,8 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
         assert all(0 <= value <= 1 for _, value in values)
     (found,) = measure_forgetting(run, judge, QUIET, sequences=1, length=2)
     assert [len(row) for row in found.after] == [1, 2]
-    assert len(forgetting_table([found]).rows) == 3, "two edits, and before them"
+    table = forgetting_table("edits", [Lessons(found.after, found.base)])
+    assert len(table.rows) == 3, "two edits, and before them"
     kept = (run.path / "sequences.jsonl").read_bytes()
     assert measure_forgetting(run, judge, QUIET, sequences=1, length=2) == [found]
     assert (run.path / "sequences.jsonl").read_bytes() == kept, "nothing anew"
@@ -172,7 +171,7 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
 
 @pytest.mark.exhaustive
 def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult]) -> None:
-    """Of finished rounds, as fields of the recipe: tables, and the picture of the matrix."""
+    """Of finished rounds, as fields of the recipe: tables on the page and in the report."""
     run, judge, _ = done
     trained = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
     with pytest.raises(RunError, match="found 2 passages of split test; expected 8"):
@@ -183,39 +182,21 @@ def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult])
     text = file.read_text()
     assert text.count("| passage only |") == 2, "one passage at a time, and all at once"
     assert text.count("| after edit |") == 3
-    assert (run.reports_folder / "forgetting-round-2.png").read_bytes().startswith(b"\x89PNG")
-    assert (run.reports_folder / "forgetting-round-2.pdf").read_bytes().startswith(b"%PDF")
-    assert "![forgetting-round-2](forgetting-round-2.png)" in text
     after = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
     assert after == trained
-    report = stages.report(run.path, paper=True).document
-    tables = {table.caption: table for part in report.parts for table in part.tables}
+    report = stages.report(run.path).document
+    captions = [table.caption for part in report.parts for table in part.tables]
     for name in ("passage only", "untrained self-edits", "SEAL round 2"):
-        assert f"One passage after the other: {name}" in tables
-        (row,) = (r for r in tables["All passages at once"].rows if r[0].text == name)
-        (beside,) = (
-            r for r in tables["Knowledge incorporation, published"].rows
-            if r[0].text == name and not r[0].quiet
-        )  # fmt: skip
-        assert beside[3] == row[1]
+        assert f"One passage after the other: {name}" in captions
+    at_once = next(part for part in report.parts if "continued pre-training" in part.title)
+    names = {str(row.cells[0]) for row in at_once.tables[0].rows}
+    assert {"passage only", "untrained self-edits", "SEAL round 2"} <= names
 
 
-def test_without_matplotlib_the_tables_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    matrix = ForgettingSequence(("a", "b"), (0.0, 0.25), ((0.5,), (0.25, 1.0)))
-    text = write_forgetting([matrix], tmp_path, "forgetting")
-    assert "| 2 | 0.25 | 1.00 | 0.62 |" in text
-    assert "needs matplotlib, which is not installed; run: pip install" in text
-    assert (tmp_path / "forgetting.md").read_text() == text
-    assert not (tmp_path / "forgetting.png").exists()
-
-
-def test_differences_are_paired_by_passage() -> None:
+def test_the_page_of_self_edits_has_a_row_for_each_kind() -> None:
     text = as_markdown({
         "untrained self-edits": [("a", 0.0), ("a", 0.5), ("b", 0.25)],
         "round 1": [("a", 0.5), ("b", 0.5), ("c", 1.0)],
     })  # fmt: skip
     (found,) = (line for line in text.splitlines() if line.startswith("| round 1"))
-    assert found.endswith(r"| +0.250 | \[+0.250, +0.250\] | 3 | 3 |"), found
+    assert found == "| round 1 | 0.667 ±0.167 | 3 | 3 |"

@@ -1,0 +1,263 @@
+"""How policies talk: patterns of their final replies, after Mukherjee et al. 2025, appendix E.1.
+
+Words are common if policies use them alike, or if anybody talks so about questions; K-means over
+them finds five patterns, and UMAP over the other words places replies in a plane.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from convbench.errors import DataError, MissingDependency
+from convbench.reports.document import Cell, Column, Part, Picture, Row, Table
+from convbench.reports.frame import Setting
+from convbench.reports.plots import drawing, looks, new_figure, picture
+from convbench.reports.policies import BASE
+from convbench.stats.estimates import estimate
+from convbench.util.install import with_extra
+from convbench.views import final_text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+WORD = re.compile(r"(?u)\b\w\w+\b")
+"""A word: two or more letters or digits, as in scikit-learn's vectorizers."""
+PATTERNS = 5
+SEED = 42
+NEAREST, FEWEST = 10, 4
+FREQUENCY, RATIO = 0.01, 1.2
+"""A common word is in at least this share of some policy's replies, and at most this many times as
+frequent in one policy as in another."""
+TALK = frozenset(
+    "answer answers question questions correct incorrect option options choice choices final "  # noqa: SIM905
+    "thinking".split()
+)
+"""Words of any talk about questions."""
+TFIDF: dict[str, Any] = {"max_features": 5000, "min_df": 2, "max_df": 0.9, "sublinear_tf": True}
+SHAPES = ("o", "s", "^", "D", "P")
+"""Markers of the patterns, the largest first: circle, square and triangle as in the paper."""
+
+
+def patterns_part(settings: Sequence[Setting]) -> tuple[Part, dict[str, bytes]]:
+    """Return the part on language patterns, a row for each setting and policy with a picture a
+    setting, and the points as CSV by file name.
+
+    Raise DataError if a setting's replies share no usable word, MissingDependency without the extra
+    `analysis`.
+    """
+    import pandas as pd
+
+    found = {setting.title: analyse(final_replies(setting)) for setting in settings}
+    shown = [_draw(title, rows) for title, (rows, _) in found.items() if "x" in rows]
+    tables = (_table({title: rows for title, (rows, _) in found.items()}), _common_table(found))
+    points = pd.concat([rows.assign(setting=title) for title, (rows, _) in found.items()])
+    columns = ("setting", "policy", "conversation_id", "pattern", "x", "y")
+    text = points.reindex(columns=columns).to_csv(index=False)
+    part = Part("Language patterns", (), tables, tuple(shown))
+    return part, {"patterns.csv": text.encode()}
+
+
+def final_replies(setting: Setting) -> DataFrame:
+    """Return the final reply of each complete conversation: policy, conversation_id, group, words
+    (in lower case and in order)."""
+    import pandas as pd
+
+    rows = []
+    for policy in setting.policies:
+        own = setting.rows_of(policy)
+        groups = dict(zip(own["conversation_id"], own["group"], strict=True))
+        for run in policy.runs:
+            for talk in run.conversations():
+                name = talk.conversation_id
+                text = final_text(run.manifest.protocol, talk) if name in groups else None
+                if talk.failure is None and text is not None:
+                    rows.append((policy.name, name, groups[name], WORD.findall(text.lower())))
+    return pd.DataFrame(rows, columns=["policy", "conversation_id", "group", "words"])
+
+
+def analyse(replies: DataFrame) -> tuple[DataFrame, frozenset[str]]:
+    """Return the replies with what was found of each, and the common words; the same replies give
+    the same result.
+
+    `pattern` is 0 for the largest pattern. Where uncommon words allow it there are `x` and `y`, the
+    place in the plane, `distance`, the mean cosine distance to the ten nearest replies, and
+    `silhouette` among the policies.
+    """
+    common = common_words(replies)
+    apart = tfidf([" ".join(w for w in words if w not in common) for words in replies["words"]])
+    inside = [" ".join(w for w in words if w in common) for words in replies["words"]]
+    found = replies.assign(pattern=clusters(inside))
+    if apart is not None and len(found) >= FEWEST:
+        found[["x", "y"]] = _plane(apart)
+        found["distance"] = _distances(apart)
+        if 1 < found["policy"].nunique() < len(found):
+            from sklearn.metrics import silhouette_samples
+
+            found["silhouette"] = silhouette_samples(apart, found["policy"], metric="cosine")
+    return found, common
+
+
+def common_words(replies: DataFrame) -> frozenset[str]:
+    """Return the common words of policies' replies: stop words, words of any talk about questions,
+    and those that all policies use, in at least 1% of some policy's replies and at most 1.2 times
+    as often in one as in another."""
+    try:
+        from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+    except ImportError:
+        raise MissingDependency(
+            "scikit-learn", needed_for="--patterns", install=with_extra("analysis")
+        ) from None
+    used = replies["words"].map(set).explode().to_frame("word").join(replies["policy"])
+    counts = used.groupby(["word", "policy"]).size().unstack(fill_value=0)
+    shares = counts / replies.groupby("policy").size()
+    most, least = shares.max(axis=1), shares.min(axis=1)
+    alike = (least > 0) & (most <= RATIO * least + 1e-9) & (most >= FREQUENCY)
+    always = (TALK | ENGLISH_STOP_WORDS) & set(shares.index)
+    return frozenset(always | set(shares.index[alike]))
+
+
+def distinct_n(texts: Sequence[Sequence[str]], n: int) -> float | None:
+    """Return distinct-n: the number of different n-grams over that of all n-grams, none across two
+    texts (Li et al. 2016). None without an n-gram."""
+    grams = [tuple(words[i : i + n]) for words in texts for i in range(len(words) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else None
+
+
+def tfidf(texts: Sequence[str]) -> Any:
+    """Return the TF-IDF matrix (texts, words) of words in at least 2 and at most 90% of the texts;
+    None if there is no such word."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    try:
+        return TfidfVectorizer(**TFIDF).fit_transform(texts)
+    except ValueError:  # limits that exclude every word
+        return None
+
+
+def clusters(texts: Sequence[str]) -> list[int]:
+    """Return the pattern of each text by K-means over TF-IDF, 0 for the largest; fewer than five if
+    fewer texts differ. Raise DataError if no word is usable."""
+    from sklearn.cluster import KMeans
+
+    matrix = tfidf(texts)
+    if matrix is None:
+        raise DataError(
+            "patterns: found no common word in at least 2 and at most 90% of the "
+            f"{len(texts)} replies; compare more or longer ones"
+        )
+    different = len({(*row.indices, *row.data.round(12)) for row in matrix})
+    means = KMeans(min(PATTERNS, different), random_state=SEED, n_init=10)
+    labels = means.fit_predict(matrix).tolist()
+    order = sorted(set(labels), key=lambda label: (-labels.count(label), labels.index(label)))
+    return [order.index(label) for label in labels]
+
+
+def _plane(matrix: Any) -> Any:
+    try:
+        umap: Any = import_module("umap")  # it has no types
+    except ImportError:
+        raise MissingDependency(
+            "umap-learn", needed_for="--patterns", install=with_extra("analysis")
+        ) from None
+    near = min(15, matrix.shape[0] - 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on small graphs it warns of a random start
+        places = umap.UMAP(n_neighbors=near, min_dist=0.1, random_state=SEED, n_jobs=1)
+        return places.fit_transform(matrix)
+
+
+def _distances(matrix: Any) -> Any:
+    from sklearn.neighbors import NearestNeighbors
+
+    near = min(NEAREST, matrix.shape[0] - 1)
+    distances, _ = NearestNeighbors(n_neighbors=near, metric="cosine").fit(matrix).kneighbors()
+    return distances.mean(axis=1)
+
+
+def _table(found: Mapping[str, DataFrame]) -> Table:
+    count = max(int(rows["pattern"].max()) for rows in found.values()) + 1
+    columns = (
+        Column("setting", "Setting", text=True),
+        Column("policy", "Policy", text=True),
+        Column("replies", "replies"),
+        *(Column(f"pattern_{k}", f"pattern {k} (%)", f"pat. {k}", 1) for k in range(count)),
+        Column("words", "words", digits=1),
+        Column("vocabulary", "vocabulary", "vocab."),
+        Column("distinct_1", "distinct-1", "dist-1", 3),
+        Column("distinct_2", "distinct-2", "dist-2", 3),
+        Column("density", "density", digits=3),
+        Column("separation", "separation", "separ.", 3),
+        Column("outliers", "outliers (%)", "outl. %", 1),
+    )
+    rows = [
+        Row((title, str(name), *_cells(own, replies, count)))
+        for title, replies in found.items()
+        for name, own in replies.groupby("policy", sort=False)
+    ]
+    bare = [title for title, replies in found.items() if "x" not in replies]
+    notes = (
+        *(f"No picture of {title}: too few replies or uncommon words." for title in bare),
+        "Patterns: K-means over common words, the largest first; share of replies ± clustered "
+        "error. Density: mean cosine distance to the ten nearest replies by uncommon words. "
+        "Separation: silhouette among the policies. Outliers: beyond three median distances. "
+        "Distinct-n and vocabulary change with the amount of text.",
+    )
+    return Table("patterns", "Patterns", columns, tuple(rows), notes)
+
+
+def _cells(own: DataFrame, replies: DataFrame, count: int) -> Iterator[Cell]:
+    texts = list(own["words"])
+    yield len(own)
+    for k in range(count):
+        yield estimate(own["group"], 100.0 * (own["pattern"] == k))
+    yield estimate(own["group"], [len(words) for words in texts])
+    yield len({word for words in texts for word in words})
+    yield distinct_n(texts, 1)
+    yield distinct_n(texts, 2)
+    far = {}
+    if "distance" in replies:
+        far = {"outliers": 100 * (own["distance"] > 3 * replies["distance"].median())}
+    for values in (own.get("distance"), own.get("silhouette"), far.get("outliers")):
+        yield None if values is None else float(values.mean())
+
+
+def _common_table(found: Mapping[str, tuple[DataFrame, frozenset[str]]]) -> Table:
+    rows = []
+    for title, (replies, common) in found.items():
+        used = Counter(word for words in replies["words"] for word in words if word in common)
+        words = ", ".join(word for word, _ in used.most_common(20))
+        rows.append(Row((title, words, len(common))))
+    columns = (
+        Column("setting", "Setting", text=True),
+        Column("words", "most frequent common words", text=True),
+        Column("common", "common"),
+    )
+    return Table("common-words", "Common words", columns, tuple(rows))
+
+
+def _draw(title: str, replies: DataFrame) -> Picture:
+    """Return the replies in the plane: a shape a pattern, a colour a policy, the base blue."""
+    names = sorted(replies["policy"].unique(), key=lambda name: name.partition(" (")[0] != BASE)
+    colors = {name: color for name, (color, _) in looks(names).items()}
+    with drawing():
+        figure = new_figure(4.6)
+        axes: Any = figure.subplots()
+        # One by one in the order of their ids, so that no policy is drawn over another.
+        for row in replies.sort_values("conversation_id").itertuples():
+            style = {"color": colors[row.policy], "marker": SHAPES[row.pattern]}
+            axes.scatter(row.x, row.y, s=20, alpha=0.65, linewidths=0, **style)
+        for name, color in colors.items():
+            axes.scatter([], [], color=color, label=name)
+        for k in range(replies["pattern"].max() + 1):
+            axes.scatter([], [], color="none", edgecolors="black", marker=SHAPES[k],
+                         label=f"pattern {k}")  # fmt: skip
+        figure.legend(loc="outside lower center", ncols=5)
+        axes.set_xlabel("UMAP 1")
+        axes.set_ylabel("UMAP 2")
+        caption = f"{title}: final replies by their uncommon words; shapes are patterns."
+        return picture(figure, f"patterns {title}", caption)

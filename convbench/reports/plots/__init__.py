@@ -1,1 +1,0 @@
-"""Plots of a report, readable in print, in grey and with colour blindness."""

@@ -1,0 +1,151 @@
+"""Pictures of a report, and patterns of how policies talk."""
+
+import itertools
+import json
+import re
+
+import pandas as pd
+import pytest
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+from convbench.errors import DataError
+from convbench.reports.patterns import (
+    TALK,
+    analyse,
+    common_words,
+    distinct_n,
+    final_replies,
+)
+from convbench.reports.report import make_report
+from convbench.reports.write import write_report
+from tests.helpers.runs import make, questions
+
+KINDS = ("svg", "pdf", "png")
+
+
+@pytest.fixture
+def family(tmp_path):
+    words = ("careful reasons suggest", "quick guess says", "eliminating others leaves")
+
+    def speak(style):
+        def text(q, k, said):
+            tree = ("maple", "oak", "elm")[(int(q[1:]) * k + style) % (2 + style)]
+            return f"Well, {words[(int(q[1:]) + k + style) % 3]} {said}, {tree}"
+
+        return text
+
+    run = make(
+        tmp_path / "run",
+        questions(12),
+        lambda q, k: "A" if k else "B",
+        overall=lambda q, k: 4.0 + k,
+        text=speak(0),
+    )
+    folder = run.checkpoints_folder / "swift"
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text("name: swift\nlabel: SWiFt\n")
+    log = [{"step": n, "loss": 1 / (n + 1), "log_pi_negative": -n} for n in range(5)]
+    (folder / "training.json").write_text(json.dumps({"unit": "conversation", "log": log}))
+    make(
+        run.evals_folder / "swift",
+        questions(12),
+        lambda q, k: "A",
+        parent=run.manifest.id,
+        split="test",
+        checkpoint="checkpoints/swift",
+        overall=lambda q, k: 6.0 + k,
+        text=speak(1),
+    )
+    return run
+
+
+def test_plots_are_written_in_three_formats(family, tmp_path):
+    result = make_report([family], plots=True)
+    names = [picture.name for picture in result.document.parts[0].pictures]
+    assert [name.split("-demo")[0] for name in names] == [
+        "means",
+        "radar-rules",
+        "temperature",
+        "training",
+    ]
+    files = write_report(result.document, tmp_path / "out", ["html"])
+    assert len(files) == 1 + 3 * len(names)
+    page = files[0].read_text()
+    assert page.count("<svg") == len(names)
+    for file in files[1:]:
+        assert file.stat().st_size > 1000
+    assert "SWiFt" in page
+
+
+def test_without_plots_nothing_is_drawn(family):
+    assert make_report([family]).document.parts[0].pictures == ()
+
+
+def test_patterns_are_a_row_for_each_policy(family):
+    document = make_report([family], patterns=True).document
+    part = document.parts[-1]
+    assert part.title == "Language patterns"
+    frame = document.frames()["patterns"].set_index("policy")
+    shares = frame[[c for c in frame if re.fullmatch(r"pattern_\d", c)]]
+    assert list(shares.sum(axis=1).round(6)) == [100, 100]
+    assert list(frame["replies"]) == [36, 36]
+    assert [picture.name for picture in part.pictures] == ["patterns-demo-thinking-reasoning-n-3"]
+    lines = document.data["patterns.csv"].decode().splitlines()
+    assert len(lines) == 1 + 72
+
+
+def test_patterns_equal_ten_lines_of_pandas(family):
+    (setting,) = make_report([family]).settings
+    replies = final_replies(setting)
+    texts = [(name, talk) for name in ("SWiFt", "Base") for talk in _texts(family, name)]
+    rows = pd.DataFrame(texts, columns=["policy", "text"])
+    rows["words"] = rows["text"].map(lambda text: re.findall(r"\b\w\w+\b", text.lower()))
+    own = rows.explode("words").reset_index().drop_duplicates(["index", "words"])
+    shares = own.groupby(["policy", "words"]).size().unstack("policy", fill_value=0)
+    shares = shares / rows.groupby("policy").size()
+    alike = (shares.min(axis=1) > 0) & (shares.max(axis=1) / shares.min(axis=1) <= 1.2)
+    common = set(shares[alike & (shares.max(axis=1) >= 0.01)].index)
+    found, words = analyse(replies)
+    assert words >= common
+    assert all(word in ENGLISH_STOP_WORDS | TALK for word in words - common)
+    table = make_report([family], patterns=True).document.frames()["patterns"].set_index("policy")
+    for policy, own in rows.groupby("policy"):
+        pairs = [pair for each in own["words"] for pair in itertools.pairwise(each)]
+        assert table.loc[policy, "distinct_2"] == len(set(pairs)) / len(pairs)
+        labels = found.loc[found["policy"] == policy, "pattern"]
+        assert table.loc[policy, "pattern_0"] == pytest.approx(100 * (labels == 0).mean())
+        assert table.loc[policy, "words"] == pytest.approx(own["words"].map(len).mean())
+
+
+def _texts(run, name):
+    """The last replies of a policy about the test questions."""
+    each = run if name == "Base" else run.child_runs()[0]
+    asked = {key for key, example in each.examples.items() if example.split == "test"}
+    return [str(t.turns[-1].content) for t in each.conversations() if t.example_id in asked]
+
+
+def replies_of(**texts):
+    rows = [
+        (policy, f"{policy}{i}", "g", text.split())
+        for policy, some in texts.items()
+        for i, text in enumerate(some)
+    ]
+    return pd.DataFrame(rows, columns=["policy", "conversation_id", "group", "words"])
+
+
+def test_common_words_by_hand():
+    replies = replies_of(a=["alpha beta", "alpha"], b=["alpha gamma", "alpha"])
+    assert common_words(replies) == {"alpha"}  # beta and gamma are of one policy alone
+    replies = replies_of(a=["alpha beta", "alpha"], b=["alpha gamma", "alpha", "the answer"])
+    assert common_words(replies) == {"the", "answer"}  # alpha: 1 against 2/3 is beyond 1.2
+
+
+def test_distinct_n_by_hand():
+    assert distinct_n([["a", "b", "a"], ["a", "b"]], 1) == 2 / 5
+    assert distinct_n([["a", "b", "a"], ["a", "b"]], 2) == 2 / 3
+    assert distinct_n([["a"]], 2) is None
+
+
+def test_replies_without_a_common_word_are_refused():
+    with pytest.raises(DataError, match="no common word"):
+        analyse(replies_of(a=["alpha"], b=["beta"]))

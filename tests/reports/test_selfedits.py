@@ -1,0 +1,134 @@
+"""Self-edits: their baselines beside the learner, and the forgetting matrix."""
+
+import json
+
+import pytest
+
+from convbench.errors import RunError
+from convbench.reports.report import make_report
+from tests.helpers.runs import make, questions
+
+MORE = {
+    "task": "pocket-notes",
+    "protocol": "self-edit",
+    "mode": "standard",
+    "samples": 2,
+    "temperatures": (1.0,),
+    "judge": "adaptation",
+}
+
+
+def table_of(result, name, part=0):
+    return next((t for t in result.document.parts[part].tables if t.name == name), None)
+
+
+def column(table, key):
+    place = [column.key for column in table.columns].index(key)
+    return {row.cells[0]: row.cells[place] for row in table.rows}
+
+
+@pytest.fixture
+def seal(tmp_path):
+    """Passages q0, q1: unadapted .1 and .3; untrained edits .2 and .4, two each; rounds .5, .6."""
+
+    def taught(first, second):
+        after, before = {"q0": first, "q1": second, "q2": 0.0}, {"q0": 0.1, "q1": 0.3, "q2": 0.0}
+        return lambda q, k: {
+            "accuracy": after[q],
+            "gain": after[q] - before[q],
+            "improves": 1.0,
+            "overall": after[q],
+        }
+
+    passages = questions(2, "pocket-notes")
+    base = make(tmp_path / "run", passages, lambda q, k: "B", scores=taught(0.2, 0.4), **MORE)
+    for number, scores in ((1, taught(0.5, 0.5)), (2, taught(0.6, 0.6))):
+        make(
+            base.evals_folder / f"seal-round-{number}",
+            passages,
+            lambda q, k: "B",
+            scores=scores,
+            parent=base.manifest.id,
+            split="test",
+            extra={"recipe": {"name": "seal", "label": "SEAL"}},
+            **MORE,
+        )
+    base.reports_folder.mkdir()
+    write(base, {"passage only": [["g0", 0.15], ["g1", 0.35]]})
+    return base
+
+
+def write(run, stored):
+    (run.reports_folder / "self-edits.json").write_text(json.dumps(stored))
+
+
+def test_baselines_of_self_edits_are_rows(seal):
+    result = make_report([seal])
+    means = column(table_of(result, "results"), "adaptation/accuracy")
+    assert {name: round(value.mean, 9) for name, value in means.items()} == {
+        "nothing": 0.2,
+        "passage only": 0.25,
+        "SEAL round 1": 0.5,
+        "SEAL round 2": 0.6,
+        "untrained self-edits": 0.3,
+    }
+    gains = column(table_of(result, "differences"), "adaptation/accuracy")
+    assert "untrained self-edits" not in gains
+    # Round 1 less untrained, by passage: .3 and .1: mean .2, error .1, t with 1: 12.706.
+    first = gains["SEAL round 1"].estimate
+    assert (first.mean, first.error, first.n) == (pytest.approx(0.2), pytest.approx(0.1), 2)
+    assert first.interval == (pytest.approx(-1.0706, abs=1e-3), pytest.approx(1.4706, abs=1e-3))
+    rounds = [row.cells[:2] for row in table_of(result, "rounds").rows]
+    assert rounds == [("SEAL", 0), ("SEAL", 1), ("SEAL", 2)]
+
+
+def test_all_passages_at_once_are_a_setting_of_their_own(seal):
+    stored = {
+        "untrained self-edits": [["g0", 0.3], ["g1", 0.5]],
+        "round 2": [["g0", 0.4], ["g1", 0.8]],
+    }
+    write(seal, {"pretraining": stored})
+    result = make_report([seal])
+    assert result.document.parts[1].title.endswith(", continued pre-training")
+    means = column(table_of(result, "results", 1), "adaptation/accuracy")
+    assert {name: value.mean for name, value in means.items()} == {
+        "SEAL round 2": pytest.approx(0.6),
+        "untrained self-edits": pytest.approx(0.4),
+    }
+    gain = column(table_of(result, "differences", 1), "adaptation/accuracy")["SEAL round 2"]
+    assert gain.estimate.mean == pytest.approx(0.2)
+
+
+def test_forgetting_stands_as_a_matrix(seal):
+    two = [
+        {"names": ["a", "b"], "before": [0, 0], "after": [[0.8], [0.4, 0.6]], "base": [0.2, 0.4]},
+        {"names": ["c", "d"], "before": [0, 0], "after": [[0.6], [0.2, 1.0]], "base": [0.0, 0.2]},
+    ]
+    write(seal, {"sequences": {"round 2": two}})
+    table = table_of(make_report([seal]), "forgetting")
+    assert table.caption == "One passage after the other: SEAL round 2"
+    assert [row.cells for row in table.rows] == [
+        ("none", pytest.approx(0.1), pytest.approx(0.3), pytest.approx(0.2)),
+        ("1", pytest.approx(0.7), None, pytest.approx(0.7)),
+        ("2", pytest.approx(0.3), pytest.approx(0.8), pytest.approx(0.55)),
+    ]
+    assert "after the last edit: 0.300" in table.notes[0]
+
+
+def test_a_file_of_another_shape_is_refused(seal):
+    write(seal, {"passage only": [["g0", "high"]]})
+    with pytest.raises(RunError, match="record of another shape"):
+        make_report([seal])
+
+
+def test_seals_printed_numbers_stand_under_ours(seal):
+    table = table_of(make_report([seal], paper=True), "results")
+    names = [row.cells[0] for row in table.rows]
+    place = [column.key for column in table.columns].index("adaptation/accuracy")
+    printed = {
+        names[i - 1]: row.cells[place].mean for i, row in enumerate(table.rows) if row.printed
+    }
+    assert printed["nothing"] == 0.327
+    assert printed["untrained self-edits"] == 0.397
+    assert printed["SEAL round 2"] == 0.47
+    assert "Passage + GPT-4.1 data, printed" in names

@@ -1,0 +1,92 @@
+"""The statistics by hand, against scipy, and against the paper's own tables."""
+
+import math
+import random
+
+import pytest
+
+from convbench.stats.estimates import estimate, holm, t_critical, t_two_sided
+
+
+def estimate_mean(pairs, kind="clustered"):
+    """The estimate of (group, value) pairs."""
+    groups, values = zip(*pairs, strict=True) if pairs else ((), ())
+    return estimate(groups, values, kind)
+
+
+def test_naive_is_the_papers_footnote():
+    # Table 1, SWiFt on ARC: 0.7993 ± 0.0236 is 231 of 289 conversations, taken as independent.
+    right = [("g", 1.0)] * 231 + [("g", 0.0)] * 58
+    found = estimate_mean(right, "naive")
+    assert round(found.mean, 4) == 0.7993
+    assert found.error == pytest.approx(math.sqrt(0.7993 * 0.2007 / 289), abs=1e-5)
+    assert round(found.error, 4) == 0.0236
+    # Table 1, DPO: 0.6471 ± 0.0281.
+    found = estimate_mean([("g", 1.0)] * 187 + [("g", 0.0)] * 102, "naive")
+    assert (round(found.mean, 4), round(found.error, 4)) == (0.6471, 0.0281)
+
+
+def test_clustered_by_hand():
+    # Groups (1, 1), (1, 0), (0, 0): mean 1/2, sums of deviations 1, 0, -1.
+    # SE = sqrt(3/2 * (1 + 0 + 1)) / 6 = sqrt(3) / 6.
+    pairs = [("a", 1), ("a", 1), ("b", 1), ("b", 0), ("c", 0), ("c", 0)]
+    found = estimate_mean(pairs)
+    assert found.mean == 0.5
+    assert found.error == pytest.approx(math.sqrt(3) / 6)
+    assert (found.n, found.groups, found.df) == (6, 3, 2)
+    # The same by the group means 1, 1/2, 0: their standard deviation 1/2 over sqrt(3).
+    assert found.error == pytest.approx(0.5 / math.sqrt(3))
+    # t with 2 degrees of freedom at 95%: 4.3027.
+    low, high = found.interval
+    assert (high - low) / 2 == pytest.approx(4.30265 * math.sqrt(3) / 6, rel=1e-5)
+    # Naive: sqrt(0.25 / 6).
+    naive = estimate_mean(pairs, "naive")
+    assert naive.error == pytest.approx(math.sqrt(0.25 / 6))
+    assert naive.df == 5
+
+
+def test_clustered_with_unequal_groups_by_hand():
+    # Mean 2/4; deviations: a: 1/2 + 1/2 - 1/2 = 1/2, b: -1/2. sqrt(2/1 * 1/2) / 4 = 1/4.
+    found = estimate_mean([("a", 1), ("a", 1), ("a", 0), ("b", 0)])
+    assert found.error == pytest.approx(0.25)
+
+
+def test_clustered_equals_the_group_means_where_balanced():
+    draw = random.Random(5)
+    pairs = [(f"g{g}", draw.random() + 0.1 * g) for g in range(20) for _ in range(3)]
+    means = [sum(v for k, v in pairs if k == f"g{g}") / 3 for g in range(20)]
+    center = sum(means) / 20
+    by_means = math.sqrt(sum((m - center) ** 2 for m in means) / 19 / 20)
+    assert estimate_mean(pairs).error == pytest.approx(by_means)
+
+
+def test_too_little_to_say():
+    assert estimate_mean([]) is None
+    one = estimate_mean([("a", 1), ("a", 0)])
+    assert (one.mean, one.error, one.interval, one.p) == (0.5, None, None, None)
+    same = estimate_mean([("a", 0.1), ("b", 0.1), ("c", 0.1)])
+    assert same.error == 0
+    assert same.p == 0
+    assert estimate_mean([("a", 0), ("b", 0)]).p is None
+
+
+def test_a_value_that_is_missing_does_not_count():
+    found = estimate(["a", "a", "b"], [1.0, None, 0.0])
+    assert (found.mean, found.n, found.groups) == (0.5, 2, 2)
+
+
+def test_student_against_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    for df in (1, 2, 5, 30, 96, 99, 1000, 100_000):
+        for t in (0.0, 0.1, 1.0, 1.96, 4.3, 12.0, 60.0):
+            expected = 2 * stats.t.sf(t, df)
+            assert t_two_sided(t, df) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+            assert t_two_sided(-t, df) == t_two_sided(t, df)
+        assert t_critical(df) == pytest.approx(stats.t.ppf(0.975, df), rel=1e-9)
+
+
+def test_holm_by_hand():
+    # Sorted .01, .03, .04: 3*.01 = .03, 2*.03 = .06, max(.06, .04) = .06.
+    assert holm([0.04, 0.01, None, 0.03]) == pytest.approx([0.06, 0.03, None, 0.06])
+    assert holm([0.7, 0.6]) == [1.0, 1.0]
+    assert holm([]) == []
