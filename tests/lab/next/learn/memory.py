@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from convbench.models.weights_path import ModelShape, has_dense_weights, shape_of
+from convbench.models.weights_path import ModelShape, find_file, shape_of
+from convbench.store.shape import read_object
 from tests.lab.next.learn.recipe import Fit, LaunchSpec, Recipe
 
 WEIGHTS, GRADIENTS, MOMENTS = 4, 4, 8
@@ -72,7 +73,10 @@ class Memory:
 def known_shape(model: str) -> ModelShape | None:
     """Return a model's dimensions, or None if its size cannot be told: a mixture of experts,
     quantised weights, or no config.json."""
-    return shape_of(model) if has_dense_weights(model) else None
+    file = find_file(model, "config.json")
+    config = read_object(file) if file else {}
+    is_dense = not any("quantization" in key or "expert" in key for key in config if config[key])
+    return shape_of(model) if is_dense else None
 
 
 def in_bf16(fit: Fit, cards: int) -> bool:
