@@ -77,7 +77,7 @@ def test_judge_with_metrics_and_details_and_a_judge_of_pairs(towns: Typist) -> N
     towns("eval", "scripted:echo", "--name", "echo", "--run", "runs/towns")
     said = towns("judge", "--pairwise", "base", "echo", "--judge", "shorter", "--run", "runs/towns")
     assert said.code == 0, said.err
-    (found,) = towns.json("report", "runs/towns", "--pairwise")["result"]["runs"]
+    (found,) = towns.json("report", "runs/towns")["result"]["runs"]
     assert found == "runs/towns"
     lines = Path("runs/towns/comparisons.jsonl").read_text().splitlines()
     assert {json.loads(line)["judge"] for line in lines} == {"shorter"}
