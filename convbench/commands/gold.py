@@ -29,7 +29,7 @@ class GoldOptions:
 
     `gold RUN --draw N` fills the queue that `convbench view RUN` shows under Label; `gold export
     FILE` and `gold import FILE` have it labelled elsewhere; `gold RUN` alone says how much is done.
-    `convbench report RUN --gold` reads the labels.
+    `convbench report RUN` reads the labels.
     """
 
     EXAMPLES: ClassVar = (

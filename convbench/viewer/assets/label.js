@@ -258,6 +258,6 @@ function done(found) {
         ),
       ),
     ),
-    h("p", { class: "hint" }, "convbench report --gold tells what the labels say about the judge."),
+    h("p", { class: "hint" }, "convbench report tells what the labels say about the judge."),
   );
 }
