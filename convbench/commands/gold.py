@@ -167,15 +167,15 @@ def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
     """Draw, export or import, and return what was done and the progress; add the next command."""
     result = label_sample(options)
     drawn, progress, run_argument = result.drawn, result.progress, run_option(result.run.path, "")
+    split = "" if options.split == "test" else f" --split {options.split}"
+    report = f"convbench report{run_argument}{split}"
     if result.exported is not None and result.file is not None:
         file, run = quoted(path_text(result.file)), run_option(result.run.path)
         context.add_next(f"convbench gold import {file}{run}   once filled in")
     elif progress["drawn"] > progress["done"]:
-        context.add_next(
-            f"convbench view{run_argument}   then Label", f"convbench report{run_argument} --gold"
-        )
+        context.add_next(f"convbench view{run_argument}   then Label", report)
     elif progress["drawn"]:
-        context.add_next(f"convbench report{run_argument} --gold")
+        context.add_next(report)
     elif result.run.judge_specs():
         context.add_next(f"convbench gold{run_argument} --draw 100")
     else:  # labels are drawn by and compared with a judge's scores

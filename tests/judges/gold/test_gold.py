@@ -180,6 +180,9 @@ def test_the_command_says_what_to_do_next(small: Run) -> None:
     assert shown.exit_code == 0
     assert "0 of 4 labelled" in shown.output
     assert "then Label" in shown.output
+    assert shown.output.rstrip().endswith(f"next: convbench report {small.path}")
+    shown = CliRunner().invoke(app, ["gold", str(small.path), "--split", "all"])
+    assert shown.output.rstrip().endswith(f"next: convbench report {small.path} --split all")
     with pytest.raises(UsageError, match="found 0 files"):
         label_sample(GoldOptions(("import",), run=small.path))
     with pytest.raises(RunError, match="expected one of these"):
