@@ -86,9 +86,12 @@ def results(setting: Setting, kind: ErrorKind, *, paper: bool = False) -> Table:
 
 
 def _size(setting: Setting) -> str:
-    groups = setting.rows["group"].nunique()
+    conversations, groups = len(setting.rows), setting.rows["group"].nunique()
     split = "all splits" if setting.split == "all" else f"split {setting.split}"
-    return f"{len(setting.rows):,} conversations of {split} about {groups:,} groups"
+    return (
+        f"{conversations:,} conversation{'s' * (conversations != 1)} of {split} about {groups:,} "
+        f"group{'s' * (groups != 1)}"
+    )
 
 
 def printed_of(setting: Setting) -> list[PrintedRow]:
@@ -165,6 +168,7 @@ def differences(setting: Setting, kind: ErrorKind, baseline: str | None = None) 
     notes = (
         "Paired by question, sample and temperature; 95% interval, Student's t over "
         f"{unit}. {STARS}",
+        *scale_note(metrics[place] for place in kept),
     )
     over = bases[0] if len(bases) == 1 else "its own base"
     return Table("differences", f"Differences to {over}", tuple(columns), tuple(rows), notes)

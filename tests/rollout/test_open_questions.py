@@ -179,4 +179,4 @@ def test_differences_tell_the_scales_of_what_they_compare(typist: Typist, task: 
     assert "Scales: R Overall: 0 to 10." in differences
     assert "Accuracy" not in report
     assert re.search(r"\b1\s+groups", report) is None
-    assert re.search(r"conversations of Base\s+about\s+1\s+group\.", report)
+    assert re.search(r"conversations\s+of\s+split\s+test\s+about\s+1\s+group\.", report)
