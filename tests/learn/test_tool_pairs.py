@@ -192,7 +192,10 @@ def test_trls_own_trainer_reads_exported_pairs_of_calls(exported: Pairs, tmp_pat
     model = AutoModelForCausalLM.from_pretrained(folder)
     trainer = DPOTrainer(model, args=config, train_dataset=data, processing_class=words)
     ours = pair_rows(exported, ChatTokens(words, options={"tools": [TOOL.wire]})).rows
-    for row, mine in zip(trainer.train_dataset, ours, strict=True):
+    # The line whose messages have most keys is written first: both pairs, in either order.
+    theirs = sorted(trainer.train_dataset, key=lambda row: len(row["prompt_ids"]))
+    mine_first = sorted(ours, key=lambda row: len(row.prompt_ids))
+    for row, mine in zip(theirs, mine_first, strict=True):
         assert words.decode(row["prompt_ids"]) == words.decode(mine.prompt_ids)
         assert words.decode(row["chosen_ids"]).strip() == words.decode(mine.chosen_ids).strip()
         assert words.decode(row["rejected_ids"]).strip() == words.decode(mine.rejected_ids).strip()
