@@ -79,8 +79,13 @@ def test_a_judge_that_likes_length_is_unfit_wherever_it_is_read(provider: Provid
     ids = {c.conversation_id for c in run.conversations()}
     assert {v.conversation_id for v in run.verdicts()} == ids
     shown = convbench(Path(), "report", "--split", "all", "--judge", "hosted_vllm/long")
-    assert "Controls: worthless answers" in shown.out
-    assert "unfit" in shown.out
+    padded = told["padded"]
+    assert (
+        "Judge hosted_vllm/long is unfit: padded answers have a mean score of "
+        f"{padded.score:.2f} on" in " ".join(shown.out.split())
+    )
+    fair = convbench(Path(), "report", "--split", "all", "--judge", "hosted_vllm/fair")
+    assert "fair is unfit: padded" not in " ".join(fair.out.split())
     dry = type_here(
         "train", "refit", "--judge", "hosted_vllm/long", "--model", "local:pocket", "--dry-run"
     )

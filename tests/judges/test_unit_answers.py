@@ -146,17 +146,20 @@ def test_a_forged_line_is_a_wrong_answer(name: str) -> None:
     ("body", "best", "single"),
     [
         ("x > 3", 0.75, "False"),
-        ("'even' if x % 2 else 'odd'", 0.5, "None"),
+        ("'even' if x % 2 else 'odd'", 0.5, None),
         ("[]", 1.0, "[]"),
-        ("1 / (x - x)", 1.0, "None"),
+        ("1 / (x - x)", 1.0, None),
         ("int('x')", 1.0, "raise ValueError"),
         ("x", 0.25, "1"),
     ],
 )
-def test_what_constant_answers_score(body: str, best: float, single: str) -> None:
+def test_what_constant_answers_score(body: str, best: float, single: str | None) -> None:
     calls = {str(i): f"f({i + 1})  # a test" for i in range(4)}
     verdict = judged("pass", f"def f(x): return {body}", calls)
     assert verdict.scores["constant"] == best
     shares = verdict.details["constants"]
     assert set(shares) <= set(CONSTANTS)
-    assert shares[single] == max(shares.values()) == best
+    if single is None:  # what the reference returns most is none of the usual constants
+        assert shares == {}
+    else:
+        assert shares[single] == max(shares.values()) == best
