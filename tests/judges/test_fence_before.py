@@ -1,5 +1,5 @@
-"""Verdicts from before question and options were quoted: they stay, nobody is asked again unasked,
-and every room says what they are."""
+"""Verdicts from before question and options were quoted: they stay, nobody is asked again unasked;
+`judge` and `query` say what they are, and `report` refuses to set them beside quoted ones."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Provid
         yield server
 
 
-def build(*more: str) -> None:
+def build(*more: str, run: str = "runs/one") -> None:
     done = convbench(
         Path(), "build", "demo", "--tasks", "3", "--temperatures", "0.5", "--model",
-        "hosted_vllm/policy", "--run", "runs/one", *more,
+        "hosted_vllm/policy", "--run", run, *more,
     )  # fmt: skip
     assert done.code == 0, done.out + done.err
 
@@ -53,7 +53,6 @@ def test_verdicts_of_before_stay_and_are_named(provider: Provider) -> None:
     assert BEFORE in told(judge("--dry-run"))
     assert BEFORE in told(judge())
     assert provider.stats.calls == calls, "nothing is paid again"
-    assert BEFORE in told(convbench(Path(), "report", "--split", "all"))
     shown = convbench(Path(), "query", "select distinct fence from verdicts", "--format", "csv")
     assert shown.out.split() == ["fence", "nonce"]
 
@@ -62,7 +61,18 @@ def test_verdicts_of_before_stay_and_are_named(provider: Provider) -> None:
     assert provider.stats.calls == calls + 3, "asked for, so asked again"
     assert BEFORE not in told(judge())
     assert provider.stats.calls == calls + 3
-    assert BEFORE not in told(convbench(Path(), "report", "--split", "all"))
+
+
+def test_a_report_refuses_them_beside_quoted_ones(provider: Provider) -> None:
+    build("--samples", "1")
+    judge("--run", "runs/one", "--set", "judge.fence=nonce")
+    build("--samples", "1", run="runs/two")
+    judge("--run", "runs/two")
+    both = ("report", "runs/one", "runs/two", "--split", "all")
+    refused = convbench(Path(), *both)
+    assert refused.code == 1
+    assert "judge hosted_vllm/judge.fence: 'nonce' → 'quoted'" in told(refused)
+    assert convbench(Path(), *both, "--allow-incomparable").code == 0
 
 
 def test_what_is_still_to_be_scored_of_such_a_run_is_scored_alike(provider: Provider) -> None:
