@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -136,12 +137,19 @@ def test_build_and_judge_on_whole_tasks(
     assert built.code == 0, built.err
     done = convbench(tmp_path, "judge", "--run", "run")
     assert done.code == 0, done.err
-    beside = r"constant answers score 0\.\d+ \(the best constant for all 12 tasks, .*\) and 0\.\d+"
-    assert re.search(beside, done.out)
-    said = convbench(tmp_path, "report", "run", "--split", "all", "--format", "markdown")
-    assert re.search(beside, said.out), said
     run = Run.open(tmp_path / "run")
     verdicts = {v.conversation_id: v for v in run.verdicts()}
+    best = [verdict.scores["constant"] for verdict in verdicts.values()]
+    assert len(best) == 12
+    assert all(0 < share < 1 for share in best)
+    table = [line.split() for line in done.out.splitlines()]
+    (head,) = (words for words in table if words[:1] == ["judge"])
+    (row,) = (words for words in table if words[:1] == ["unit-tests"])
+    assert row[head.index("constant")] == f"{fmean(best):.2f}", "beside the scores it is a floor of"
+    said = convbench(tmp_path, "report", "run", "--split", "all", "--format", "markdown")
+    lines = [line.split(" | ") for line in said.out.splitlines() if line.startswith("| ")]
+    at = lines[0].index("R Best constant")
+    assert lines[1][at].startswith(f"{fmean(best):.2f} ±"), said
     right = set()
     for conversation in run.conversations():
         asked = run.examples[conversation.example_id]
