@@ -56,22 +56,29 @@ def test_a_judge_scores_turns_and_controls_too() -> None:
         assert Verdict(conversation_id=name, judge="j", fingerprint="f").conversation_id == name
 
 
-def rename(folder: Path, old: str, new: str) -> None:
+RECORDS = ("conversations.jsonl", "verdicts.jsonl")
+
+
+def rename(folder: Path, old: str, new: str, files: tuple[str, ...] = RECORDS) -> None:
     """Give a conversation another id in the records of a run."""
-    for file in ("conversations.jsonl", "verdicts.jsonl"):
+    for file in files:
         path = folder / file
         path.write_text(path.read_text().replace(json.dumps(old), json.dumps(new)))
 
 
-def test_a_set_writes_no_file_of_a_users(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [RECORDS, RECORDS[:1], RECORDS[1:]])
+def test_a_set_writes_no_file_of_a_users(tmp_path: Path, files: tuple[str, ...]) -> None:
     """Neither where it is published anew, nor where it is pulled."""
     victim = tmp_path / "notes.jsonl"
     victim.write_text("mine\n")
     run = write_run(tmp_path / "run")
     first = next(run.conversations()).conversation_id
-    rename(run.path, first, str(victim.with_suffix("")))
-    with pytest.raises(RunError, match=r"conversations\.jsonl:\d+: conversation_id: "):
+    rename(run.path, first, str(victim.with_suffix("")), files)
+    before = sorted(tmp_path.rglob("*"))
+    named = "|".join(files)  # whichever of the changed files is read first
+    with pytest.raises(RunError, match=rf"(?:{named}):\d+: conversation_id: "):
         stages.publish(Run.open(run.path), "me/set")
+    assert sorted(tmp_path.rglob("*")) == before
     with pytest.raises(HubError, match="conversation_id: "):
         check_run(run.path, "mallory/set")
     assert victim.read_text() == "mine\n"
