@@ -16,7 +16,7 @@ from convbench.options.publish import PublishOptions
 from convbench.schema.task import Licence
 from convbench.sources import repo as hub_repo
 from tests.helpers.hub_client import Client
-from tests.helpers.runs import append, conversation, example, manifest, verdict, write_run
+from tests.helpers.runs import append, conversation, manifest, verdict, write_run
 from tests.helpers.typed import Said, Typist, type_here
 
 CELLS = ("arc-thinking-seed0", "arc-standard-seed0", "arc-thinking-seed1")
@@ -216,15 +216,7 @@ def uploads(hub: Client) -> list[str]:
 def spoil(root: Path, how: str) -> None:
     """Make the experiment's last run one that may not be published."""
     path = root / CELLS[2]
-    if how == "hidden":
-        shutil.rmtree(path)
-        asked = [example(0, answer="magnetite ore", choices=())]
-        talk = conversation(0, 0, key="q0#0")
-        told = talk.turns[2].model_copy(update={"content": "It is magnetite ore, is it not?"})
-        talk = talk.model_copy(update={"turns": (*talk.turns[:2], told, talk.turns[3])})
-        write_cell(root, 2, CELLS[2], examples=asked, conversations=[talk],
-                   verdicts=[verdict(talk)], samples=1, temperatures=(0.3,))  # fmt: skip
-    elif how == "key":
+    if how == "key":
         talk = conversation(4, 1, "sk-ant-api03-" + "Ab1" * 31, key="q4#1", attempt=1)
         append(path / "conversations.jsonl", [talk])
     elif how == "judges":
@@ -235,7 +227,6 @@ def spoil(root: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(("how", "words"), [
-    ("hidden", "hides from the policy"),
     ("key", "looks like secrets"),
     ("judges", "verdicts of 2 judges"),
     ("unscored", "no judge has scored it; nothing was sent"),
