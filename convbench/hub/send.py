@@ -56,7 +56,7 @@ def publish_as_dataset(options: PublishOptions, run: Run) -> PublishedDataset:
     """Publish a run as a dataset in one commit, and record that in the run.
 
     A dry run writes the folder (RUN/publish) and sends nothing. Unchanged content makes no new
-    commit. Raises RunError (nothing to publish, secrets, hidden text in messages) or HubError.
+    commit. Raises RunError (nothing to publish, secrets) or HubError.
     """
     assert options.repo is not None
     private = bool(options.private)
