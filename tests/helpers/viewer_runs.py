@@ -121,8 +121,9 @@ RIGHT, WRONG, MUTE = (
 def world(path: Path) -> Run:
     """Eight questions twice, and a child run of another policy on the first four.
 
-    Sample 0 is right but for the last question, whose words are hostile; sample 1 is wrong,
-    but q0 is unparsed, q1 failed and q2 flagged. Judge `rules` gives all 8 or 3, `strict` 2.
+    Sample 0 is right but for the last question, whose words are hostile and the very text of A, so
+    that A is read and wrong; sample 1 is wrong, but q0 is unparsed, q1 failed and q2 flagged. Judge
+    `rules` gives all 8 or 3, `strict` 2.
     """
     examples = [question(n) for n in range(7)] + [
         question(7, HOSTILE, choices=(Choice(label="A", text=HOSTILE), Choice(label="B", text="b")),

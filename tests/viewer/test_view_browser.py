@@ -49,7 +49,7 @@ def test_overview_shows_the_figures_and_leads_to_the_list(look: Looked, viewer: 
     assert "20" in figures
     assert "local:base" in figures
     page.get_by_role("link", name="Unparsed").click()
-    count_is(page, 2)
+    count_is(page, 1)
     assert page.url.endswith("#/list?result=unparsed")
 
 
@@ -57,7 +57,7 @@ def test_filters_search_and_condition_narrow_the_list(look: Looked, viewer: View
     page = look.open(viewer.page("#/list"))
     count_is(page, 20)
     page.get_by_label("wrong").check()
-    count_is(page, 6)
+    count_is(page, 7)
     assert page.get_by_label("wrong").is_checked()
     page.get_by_role("searchbox").fill("number 5")
     count_is(page, 1)
@@ -320,7 +320,7 @@ def test_files_show_the_same_without_scoring_and_sql(
     with running(lambda port: app) as port:
         at = f"http://127.0.0.1:{port}/index.html"
         page = look.open(at + "#/list?result=wrong")
-        count_is(page, 6)
+        count_is(page, 7)
         page.get_by_role("searchbox").fill('"number 5"')
         count_is(page, 1)
         assert page.locator("textarea").count() == 0

@@ -41,10 +41,10 @@ OVER = "conversation_id IN (SELECT conversation_id FROM verdicts WHERE overall >
     [
         ([], 20),
         ([("result", "correct")], 11),
-        ([("result", "wrong")], 6),
-        ([("result", "unparsed")], 2),
+        ([("result", "wrong")], 7),
+        ([("result", "unparsed")], 1),
         ([("result", "failed")], 1),
-        ([("result", "failed"), ("result", "unparsed")], 3),
+        ([("result", "failed"), ("result", "unparsed")], 2),
         ([("split", "test")], 5),
         ([("temperature", "0.3")], 12),
         ([("temperature", "1.0"), ("split", "test")], 2),
@@ -65,6 +65,20 @@ OVER = "conversation_id IN (SELECT conversation_id FROM verdicts WHERE overall >
 )  # fmt: skip
 def test_filters_count(index: ViewIndex, pairs: list[tuple[str, str]], count: int) -> None:
     assert total(index, *pairs) == count
+
+
+@pytest.mark.parametrize(
+    ("result", "ends"),
+    [
+        ("wrong", {"q2s1", "q3s1", "q4s1", "q5s1", "q6s1", "q7s0", "q7s1"}),
+        ("unparsed", {"q0s1"}),
+        ("failed", {"q1s1"}),
+    ],
+)
+def test_each_result_finds_its_own(index: ViewIndex, result: str, ends: set[str]) -> None:
+    """What says nothing but an option's text (q7s0) is read as that option."""
+    found = list_page(index, MultiDict(result=result))["rows"]
+    assert {row["conversation_id"][-4:] for row in found} == ends
 
 
 @pytest.mark.parametrize(
