@@ -95,7 +95,7 @@ class _Options:
         lower = "|".join(map(re.escape, self._letters)) + r")(?=[\"')\].,;:]| because|\s*$"
         letter = rf"((?:{upper}|(?:{lower})))(?![\w+#°♭-]|'\w|\.\w\b)"
         texts = "|".join(map(re.escape, sorted(filter(None, self._by_key), key=len)[::-1]))
-        texts = re.sub(r"(?<=\d)(?=(?:\d{3})+(?!\d))", ",?", texts.replace("\\ ", r"\s+")) or "(?!)"
+        texts = re.sub(r"\b[1-9]\d{3,14}\b", _in_thousands, texts.replace("\\ ", r"\s+")) or "(?!)"
         text = rf"(?i:(?:an? |the )?({texts})"
         text += r"(?=\s*(?:$|[;!?)\]}\"'(]|[.,:](?!\d)|- (?!\d)|(?:because|since|as|for)\b)))"
         lead = r"[\s\"'(\[{«]*+(?i:(?:the )?(?:option|choice|letter)[ :]*+[\"'(\[{«]*+)?"
@@ -118,6 +118,10 @@ class _Options:
         named = {self._letters[letter.lower()] for letter in letters if letter}
         keys = {_key(name) for name in (found[1], found[3]) if name}
         return named | {self._by_key[key] for key in keys if key in self._by_key}
+
+
+def _in_thousands(number: re.Match[str]) -> str:
+    return f"{int(number[0]):,}".replace(",", ",?")
 
 
 def _key(text: str) -> str:

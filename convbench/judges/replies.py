@@ -17,11 +17,11 @@ from convbench.answers.tags import split_segments
 from convbench.schema import JudgeSpec
 
 _MARKUP = re.compile(r"[*_`#]+(?=\S)|(?<=\S)[*_`]+|</?\w+\b[^<>]{0,80}>")
-_NUMBER = r"(?P<value>[-+]?\d+(?:\.\d+)?)(?: ?(?:/|(?:out )?of) ?(?P<top>\d+))?(?![\d.,]*\d|%)"
+_NUMBER = r"(?P<value>[-+]?\d++(?:\.\d++)?+)(?: ?(?:/|(?:out )?of) ?(?P<top>\d++))?(?![.,]*+\d|%)"
 _LINE = re.compile(
     r"(?im)^(?:[^\w\n]|_)*+(?:\(?\w{1,2}[.)] +)?(?P<label>[^\W\d_][\w &/'-]{0,60}?)"
     r"(?: ?[(\[](?:[^()\[\]]{0,40}?(?:-|–|to|of|/) ?(?P<most>\d+)|[^()\[\]]{0,60})[)\]])?[ \t]*+"
-    r"(?:(?:[:=|]|(?<= )(?:-|(?=\d+ ?/))|\.\.+)[^\w\n]*?"
+    r"(?:(?:[:=|]|(?<= )(?:-|(?=\d+ ?/))|\.\.++)[^\w\n]*?"
     r"|:?[ \t]*+\n{1,2}[^\w\n]*+(?:(?:score|rating)[ :=]*+)?(?=[-+]?[\d./]+[^\w\n]*$))" + _NUMBER
 )
 _ROW = re.compile(rf"(?m)^\|(?P<label>[^|\n]+)(?P<most>)\|(?:[^|\n]*\|)*?[ \t]*{_NUMBER}[ \t]*\|")

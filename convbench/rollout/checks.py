@@ -19,7 +19,7 @@ from convbench.views import heard_text
 
 LEAK = 12  # tokens in a row (words and signs) that a turn may not share with a hidden text
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_CODE = re.compile(r"```|^\s*(?:def|class) \w", re.MULTILINE)
+_CODE = re.compile(r"```|^[ \t]*+(?:def|class) \w", re.MULTILINE)
 _OTHERS_LINE = re.compile(r"(?im)^[^\w\n]*+(?:human|user|agent|assistant|student)[^\w\n]?:")
 
 

@@ -4,9 +4,7 @@ import itertools
 import json
 import re
 
-import pandas as pd
 import pytest
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from convbench.errors import DataError
 from convbench.reports.patterns import (
@@ -19,6 +17,10 @@ from convbench.reports.patterns import (
 from convbench.reports.report import make_report
 from convbench.reports.write import write_report
 from tests.helpers.runs import make, questions
+from tests.support.later import later
+
+pd = later("pandas")
+sklearn = later("sklearn.feature_extraction.text")
 
 KINDS = ("svg", "pdf", "png")
 
@@ -107,7 +109,7 @@ def test_patterns_equal_ten_lines_of_pandas(family):
     common = set(shares[alike & (shares.max(axis=1) >= 0.01)].index)
     found, words = analyse(replies)
     assert words >= common
-    assert all(word in ENGLISH_STOP_WORDS | TALK for word in words - common)
+    assert all(word in sklearn.ENGLISH_STOP_WORDS | TALK for word in words - common)
     table = make_report([family], patterns=True).document.frames()["patterns"].set_index("policy")
     for policy, own in rows.groupby("policy"):
         pairs = [pair for each in own["words"] for pair in itertools.pairwise(each)]

@@ -3,12 +3,14 @@
 import math
 import random
 
-import krippendorff
 import pytest
-from scipy import stats
-from sklearn.metrics import cohen_kappa_score
 
 from convbench.stats.agreement import agreement, krippendorff_alpha, spearman, weighted_kappa
+from tests.support.later import later
+
+krippendorff = later("krippendorff")
+stats = later("scipy.stats")
+metrics = later("sklearn.metrics")
 
 
 def two_judges(seed, count=200):
@@ -20,7 +22,7 @@ def two_judges(seed, count=200):
 @pytest.mark.parametrize("seed", range(3))
 def test_agreement_equals_other_libraries(seed):
     first, second = two_judges(seed)
-    kappa = cohen_kappa_score(first, second, weights="quadratic", labels=list(range(11)))
+    kappa = metrics.cohen_kappa_score(first, second, weights="quadratic", labels=list(range(11)))
     assert weighted_kappa(first, second) == pytest.approx(kappa, abs=1e-12)
     rho = stats.spearmanr(first, second).statistic
     assert spearman(first, second) == pytest.approx(rho, abs=1e-12)
