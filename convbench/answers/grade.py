@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from convbench.answers.read import read_option
-from convbench.answers.tags import (
-    closes_thinking,
-    leaves_open,
-    opens_thinking,
-    without_thinking,
-)
+from convbench.answers.tags import closes_thinking, leaves_open, opens_thinking, without_thinking
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
 from convbench.views import policy_turns
 

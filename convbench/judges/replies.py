@@ -51,8 +51,7 @@ class JsonPairs(list[tuple[str, Any]]):
 
 
 def read_reply(reply: str | JsonPairs, spec: JudgeSpec) -> Scores | Complaint:
-    """Return the scores and justifications (some empty) of a reply, or of a JSON object in it, for
-    all metrics; or a complaint to send to the judge, which lists all faults."""
+    """Return the scores and justifications of all metrics, or a complaint that lists all faults."""
     names = {_plain(text): m.name for m in spec.metrics for text in (*m.aliases, m.name, m.label)}
     entries = _in_json(reply) if isinstance(reply, JsonPairs) else _in_text(reply)
     limits = {metric.name: spec.score_limits(metric.name) for metric in spec.metrics}

@@ -104,11 +104,8 @@ def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec
 
 
 def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Return `POLICY:answers` if the policy states an answer in the prescribed phrase where it
-    should ask, `POLICY:no-question` if it says no "?" there.
-
-    It should ask in every turn that is directly followed by an unscripted turn of another speaker.
-    """
+    """Return `POLICY:answers` if the policy states an answer where it should ask (before each
+    unscripted turn of another speaker), `POLICY:no-question` if it says no "?" there."""
     flags, policy = list[str](), protocol.policy
     for turn, after in zip(conversation.turns, conversation.turns[1:], strict=False):
         asked = after.speaker != policy and after.finish_reason != "scripted"
