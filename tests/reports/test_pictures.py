@@ -7,6 +7,7 @@ import re
 import pytest
 
 from convbench.errors import DataError
+from convbench.reports import patterns
 from convbench.reports.patterns import (
     TALK,
     analyse,
@@ -23,6 +24,12 @@ pd = later("pandas")
 sklearn = later("sklearn.feature_extraction.text")
 
 KINDS = ("svg", "pdf", "png")
+
+
+@pytest.fixture
+def flat(monkeypatch):
+    """No UMAP, which is compiled for half a minute before it runs."""
+    monkeypatch.setattr(patterns, "_plane", lambda matrix: matrix[:, :2].toarray())
 
 
 @pytest.fixture
@@ -83,7 +90,7 @@ def test_without_plots_nothing_is_drawn(family):
     assert make_report([family]).document.parts[0].pictures == ()
 
 
-def test_patterns_are_a_row_for_each_policy(family):
+def test_patterns_are_a_row_for_each_policy(family, flat):
     document = make_report([family], patterns=True).document
     part = document.parts[-1]
     assert part.title == "Language patterns"
@@ -96,7 +103,15 @@ def test_patterns_are_a_row_for_each_policy(family):
     assert len(lines) == 1 + 72
 
 
-def test_patterns_equal_ten_lines_of_pandas(family):
+@pytest.mark.exhaustive
+def test_the_same_replies_have_the_same_places(family):
+    (setting,) = make_report([family]).settings
+    first, again = (analyse(final_replies(setting))[0] for _ in range(2))
+    assert first[["x", "y"]].equals(again[["x", "y"]])
+    assert first[["x", "y"]].notna().all().all()
+
+
+def test_patterns_equal_ten_lines_of_pandas(family, flat):
     (setting,) = make_report([family]).settings
     replies = final_replies(setting)
     texts = [(name, talk) for name in ("SWiFt", "Base") for talk in _texts(family, name)]
