@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 CONVERSATIONS = """
 SELECT COLUMNS('^(run|conversation_id|example_id|split|sample|temperature|read_by)$'),
-  CASE WHEN failure IS NULL THEN words END AS words, group_id AS "group",
+  CASE WHEN failure IS NULL THEN words END AS words, coalesce(group_id, example_id) AS "group",
   failure IS NOT NULL AS failed, correct::DOUBLE AS correct,
   CASE WHEN correct IS NULL THEN NULL ELSE (answer IS NULL)::DOUBLE END AS unread,
   thinking::DOUBLE AS thinking, reasoned::DOUBLE AS reasoned, len(flags) > 0 AS flagged

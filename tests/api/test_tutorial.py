@@ -24,7 +24,8 @@ def test_the_tutorial_goes_from_build_to_a_paired_table(tmp_path: Path) -> None:
     assert "Run('runs/tutorial'" in shown[0]
     assert "SWiFt" in shown[-2]
     assert "Base" in shown[-2]
-    assert "Accuracy − Base" in shown[-1]
+    assert "correct_low" in shown[-1]
+    assert "SWiFt" in shown[-1]
     assert (tmp_path / "runs" / "tutorial" / "checkpoints" / "swift" / "training.json").exists()
 
 

@@ -115,6 +115,7 @@ NOT_HERE = {
         r"gpt-|claude|deepseek|vllm:|[Ll]lama|smollm|--model (M|local:\S+)\b|@|judge simulator"
     ),
     "draws from rows that are not here": r"^build (?!demo\b)|^show (arc|3f9a0c12)",
+    "asks for a judge or a policy that is not here": r"avg\(leaked\)|--baseline ReFit",
     "needs the Hub, a provider or another program's file": (
         r"hf://|^publish (?!.*--dry-run)|^import (logs/|colbench)|--batch\b|^(status|cancel)\b"
     ),

@@ -204,7 +204,7 @@ def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(
     """Once they are indexed, which holds the rows of one part at a time."""
     monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
     monkeypatch.setattr("convbench.store.index.SMALL", 0)
-    monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
+    monkeypatch.setattr("convbench.store.index.WORTH", 1)
     runs = {}
     for count in (SOME // 2, SOME, 2 * SOME):
         talk = conversation(1, conversation_id="c7")
@@ -212,8 +212,6 @@ def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(
         line = verdict(conversation(1, conversation_id="c-here")).model_dump_json() + "\n"
         with run.verdicts_file.open("w") as file:
             file.writelines(line.replace("c-here", f"c{n}") for n in range(count))
-        with Appender(run.verdicts_file):  # closing it seals it
-            pass
         assert sum(1 for _ in run.verdict_rows()) == count
 
     def read_rewards(count: int) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from convbench.store import sidecars
-from convbench.store.jsonl import Appender
 from convbench.store.overview import read_overview
 from tests.helpers.viewer_runs import RIGHT, make, many, question
 from tests.support.memory import BLOCK, held_below
@@ -35,14 +34,11 @@ def test_a_price_that_is_unknown_makes_the_sum_unknown(tmp_path: Path) -> None:
 def test_it_holds_little_of_each_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once they are indexed, which holds the rows of one part at a time."""
+    """Once they are indexed, which holds the rows of one piece at a time."""
     monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
     monkeypatch.setattr("convbench.store.index.SMALL", 0)
     runs = {n: many(tmp_path / str(n), n) for n in (2 * BLOCK, BLOCK, BLOCK // 2)}
-    monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
+    monkeypatch.setattr("convbench.store.index.WORTH", 1)
     for count, run in runs.items():
-        for path in (run.conversations_file, run.verdicts_file):
-            with Appender(path):  # closing it seals it
-                pass
         assert read_overview(run).conversations == count
     held_below(20, lambda count: read_overview(runs[count]), BLOCK, 2 * BLOCK)
