@@ -114,7 +114,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"to": "sharegpt", "recipe": "step-dpo"}, "cannot hold pairs.*trl, openai, ms-swift"),
     ({"to": "trl", "recipe": "step-dpo", "scale": 2.0}, "pairs replies, which have no weight"),
     ({"to": "trl", "recipe": "mt-dpo"}, "expected a recipe that weights conversations or pairs"),
-    ({"to": "trl", "recipe": "base"}, "trains nothing"),
+    ({"to": "trl", "recipe": "refit", "specs": SpecOptions(sets=("trainer=null",))}, "nothing"),
     ({"to": "trl", "recipe": "sweet"}, "convbench train sweet"),
     ({"to": "trl", "recipe": "swft"}, "did you mean 'swift'"),
     ({"to": "trl", "recipe": "none.yaml"}, "found no such file"),

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import subprocess
+from functools import cache
 from html.parser import HTMLParser
 
 import pytest
@@ -23,8 +24,16 @@ from tests.helpers.cli import convbench
 from tests.helpers.runs import make, questions
 
 ODD = "50% of <b>A&B</b> _x_ #1 $2 {y} ~z ^w \\input{/etc/passwd} |c| https://a.example/?q=1"
-MEAN = estimate(["a", "b", "c"], [1.0, 0.0, 1.0])
-GAIN = Difference(estimate(["a", "b", "c"], [0.3, 0.5, 0.4]), 0.0123)
+
+
+@cache
+def mean():
+    return estimate(["a", "b", "c"], [1.0, 0.0, 1.0])
+
+
+@cache
+def gain():
+    return Difference(estimate(["a", "b", "c"], [0.3, 0.5, 0.4]), 0.0123)
 
 
 def document(text=ODD, pictures=()):
@@ -36,7 +45,7 @@ def document(text=ODD, pictures=()):
     )
     low = estimate(["a", "b", "c"], [1.0, 0.0, 0.0])
     rows = (
-        Row((text, MEAN, GAIN, 3)),
+        Row((text, mean(), gain(), 3)),
         Row(("Base", low, None, 1200)),
         Row(("Base", low, None, 1), True),
     )
@@ -105,17 +114,17 @@ def test_json_and_csv_have_every_digit():
     row = data["parts"][0]["tables"][0]["rows"][0]
     assert (row["correct"], row["correct_n"], row["correct_groups"]) == (2 / 3, 3, 3)
     assert row["gain_holm"] == 0.0123
-    assert row["gain_p"] == GAIN.estimate.p
-    assert row["correct_low"] == MEAN.interval[0]
+    assert row["gain_p"] == gain().estimate.p
+    assert row["correct_low"] == mean().interval[0]
     assert row["printed"] is False
     lines = list(csv.DictReader(io.StringIO(render_text(document(), "csv"))))
     first = next(line for line in lines if line["column"] == "correct")
     assert float(first["value"]) == 2 / 3
-    assert float(first["error"]) == MEAN.error
+    assert float(first["error"]) == mean().error
     assert first["row"] == ODD
     assert first["p"] == ""
-    gain = next(line for line in lines if line["column"] == "gain")
-    assert (float(gain["low"]), float(gain["high"])) == GAIN.estimate.interval
+    printed = next(line for line in lines if line["column"] == "gain")
+    assert (float(printed["low"]), float(printed["high"])) == gain().estimate.interval
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

@@ -353,7 +353,7 @@ def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
 
 def test_what_train_refuses(run: Run) -> None:
     with pytest.raises(TrainError, match="convbench eval"):
-        do(run, "base")
+        do(run, "refit", "trainer=null")
     with pytest.raises(TrainError, match="no config"):
         do(run, "swift", model="nowhere/at-all")
     with pytest.raises(SpecError, match="offloads the optimiser"):
