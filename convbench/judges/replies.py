@@ -1,7 +1,6 @@
 """Read a judge's reply: a JSON object by the schema, else one line a metric, `Label: number`.
 
-A metric that is missing, given twice with different scores, out of range or of another top is a
-complaint, and the judge is asked again; nothing else is. Justifications are stored, never read.
+A metric that is missing, doubled or out of range is asked again; justifications are never read.
 """
 
 from __future__ import annotations
