@@ -59,7 +59,9 @@ def test_one_learner_of_both_logs_is_measured_on_both_tasks(tmp_path: Path) -> N
         (child,) = run.child_runs()
         assert child.manifest.checkpoint == str(folder)
     text = (done.root / "report" / "report.md").read_text()
-    row = next(line for line in text.split("Policies by settings")[1].splitlines() if "(all" in line)
+    row = next(
+        line for line in text.split("Policies by settings")[1].splitlines() if "(all" in line
+    )
     assert row.startswith("| ReFit (all tasks) |")
     assert len(re.findall(r"\d\.\d{4}", row)) >= 3, "a value a task, and their mean"
 

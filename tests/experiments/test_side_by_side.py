@@ -45,14 +45,16 @@ def results(root: Path, cell: str) -> dict[str, Any]:
     """Return all that is said and scored in a cell, evaluation too."""
     run = Run.open(root / cell)
     [evaluated] = run.child_runs()
-    return {
-        place: {
-            "said": {c.key: [(t.speaker, t.content) for t in c.turns] for c in one.conversations()},
-            "scored": sorted((v.conversation_id.partition(":")[2], v.reward, dict(v.scores))
-                             for v in one.verdicts()),
+    found: dict[str, Any] = {}
+    for place, one in (("run", run), ("eval", evaluated)):
+        conversations = list(one.conversations())
+        keys = {c.conversation_id: c.key for c in conversations}
+        found[place] = {
+            "said": {c.key: [(t.speaker, t.content) for t in c.turns] for c in conversations},
+            "scored": {keys[v.conversation_id]: (v.reward, dict(v.scores)) for v in one.verdicts()},
         }
-        for place, one in (("run", run), ("eval", evaluated))
-    }  # fmt: skip
+        assert len(found[place]["scored"]) == len(conversations)
+    return found
 
 
 def weights(root: Path, cell: str) -> dict[str, Any]:
