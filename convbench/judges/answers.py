@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.errors import DataError
-from convbench.judges.ask import ReplyForm, ask_judge, judge_messages
-from convbench.judges.model import failure_parts, usage_fields
+from convbench.judges.ask import ReplyForm
+from convbench.judges.model import ask_about, failure_parts, usage_fields
 from convbench.judges.model import open_kind as open_kind
 from convbench.judges.replies import Complaint
 from convbench.judges.verdicts import reading_verdict, unscorable_verdict
@@ -79,16 +78,8 @@ async def score(case: Case, tools: JudgeTools) -> Verdict:
     An error that ends the run (wrong key, spent budget) is raised; so is DataError without a model.
     """
     judge, conversation = case.judge, case.conversation
-    if tools.caller is None or tools.kind_state is None:
-        raise DataError(f"judge {judge.name}: found no model; expected one to ask")
-    key = f"judge/{judge.fingerprint}/{conversation.conversation_id}"
-    asking = f"judge/{judge.fingerprint}/{conversation.key}#{case.attempts}"
     shown = last_turn(case.protocol, conversation)
-    messages = judge_messages(judge.spec, shown, case.example, key=asking)
-    form = answers_form(case.example)
-    done = await ask_judge(
-        tools.caller, tools.kind_state, judge, messages, key, case.attempts, form
-    )
+    done = await ask_about(case, tools, shown, answers_form(case.example))
     usage = usage_fields(done, case.attempts)
     if isinstance(done.result, Reading):
         usage["details"] |= done.result.details

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judges.ask import AskOutcome, ask_judge, form_of, judge_messages
+from convbench.judges.ask import AskOutcome, ReplyForm, ask_judge, form_of, judge_messages
 from convbench.judges.replies import Complaint, Scores
 from convbench.judges.resolve import Judge
 from convbench.judges.verdicts import LEFT_OUT, scored_verdict, unscorable_verdict
 from convbench.judges.work import Case, JudgeTools, JudgeWork
 from convbench.rollout.calls import max_calls, open_for
-from convbench.schema import Completion, Failure, Verdict, text_of
+from convbench.schema import Completion, Conversation, Failure, Verdict, text_of
+
+R = TypeVar("R")
 
 UNREADABLE = "UnreadableReply"
 """Failure kind of a verdict when no reply had readable scores."""
@@ -91,6 +93,31 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
         await model.aclose()
 
 
+async def ask_about(
+    case: Case,
+    tools: JudgeTools,
+    shown: Conversation,
+    form: ReplyForm[R],
+    *,
+    several: bool = False,
+) -> AskOutcome[R]:
+    """Ask the judge's model about a case of which it is `shown` this much; `several` as in
+    `judge_messages`.
+
+    A model error that ends the run (wrong key, spent budget) is raised; so is DataError without a
+    model.
+    """
+    judge, name = case.judge, case.conversation.conversation_id
+    if tools.caller is None or tools.kind_state is None:
+        raise DataError(f"judge {judge.name}: found no model; expected one to ask")
+    key = f"judge/{judge.fingerprint}/{name}"
+    # The fence's nonce differs for each request, and is the same when another run makes the same.
+    asking = f"judge/{judge.fingerprint}/{case.conversation.key}#{case.attempts}"
+    messages = judge_messages(judge.spec, shown, case.example, several=several, key=asking)
+    model = tools.kind_state
+    return await ask_judge(tools.caller, model, judge, messages, key, case.attempts, form)
+
+
 async def score(case: Case, tools: JudgeTools) -> Verdict:
     """Return the model's verdict on a conversation; a failed one if no reply could be read or the
     model gave an error.
@@ -98,17 +125,7 @@ async def score(case: Case, tools: JudgeTools) -> Verdict:
     An error that ends the run (wrong key, spent budget) is raised; so is DataError without a model.
     """
     judge, conversation = case.judge, case.conversation
-    if tools.caller is None or tools.kind_state is None:
-        raise DataError(f"judge {judge.name}: found no model; expected one to ask")
-    key = f"judge/{judge.fingerprint}/{conversation.conversation_id}"
-    # The fence's nonce differs for each request, and is the same when another run makes the same.
-    asking = f"judge/{judge.fingerprint}/{conversation.key}#{case.attempts}"
-    messages = judge_messages(
-        judge.spec, conversation, case.example, several=case.several, key=asking
-    )
-    done = await ask_judge(
-        tools.caller, tools.kind_state, judge, messages, key, case.attempts, form_of(judge.spec)
-    )
+    done = await ask_about(case, tools, conversation, form_of(judge.spec), several=case.several)
     usage = usage_fields(done, case.attempts)
     if isinstance(done.result, Scores):
         return scored_verdict(

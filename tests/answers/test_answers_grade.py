@@ -5,19 +5,8 @@ import re
 import pytest
 
 from convbench.answers.grade import grade_conversation
-from convbench.schema import Choice, Conversation, Example, Failure, ProtocolSpec, Turn
-
-PROTOCOL = ProtocolSpec.model_validate(
-    {
-        "name": "p",
-        "title": "t",
-        "speakers": {"assistant": {"policy": True}, "teacher": {}},
-        "steps": [
-            {"id": "q", "speaker": "teacher", "say": "?"},
-            {"id": "a", "speaker": "assistant"},
-        ],
-    }
-)
+from convbench.schema import Choice, Conversation, Example, Failure, Turn
+from tests.helpers.judged_talk import PROTOCOL
 
 
 def example(answer="C", letters="ABCD"):

@@ -9,19 +9,8 @@ from hypothesis import strategies as st
 from convbench.errors import DataError
 from convbench.judges.rules import score, score_answer
 from convbench.rewards import conversation_reward, discount_factor
-from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Reward, Turn
-
-PROTOCOL = ProtocolSpec.model_validate(
-    {
-        "name": "p",
-        "title": "t",
-        "speakers": {"assistant": {"policy": True}, "teacher": {}},
-        "steps": [
-            {"id": "q", "speaker": "teacher", "say": "?"},
-            {"id": "a", "speaker": "assistant"},
-        ],
-    }
-)
+from convbench.schema import Choice, Conversation, Example, Reward, Turn
+from tests.helpers.judged_talk import PROTOCOL
 
 
 def options(*texts):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,7 @@ from convbench.rollout.calls import device_placement
 from convbench.schema import Sampling
 from convbench.schema.recipe import Fit, LaunchSpec
 from convbench.schema.run import Devices, Role
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.vllm import python
 
 
 @pytest.fixture(autouse=True)
@@ -85,16 +83,8 @@ def test_what_a_file_says_and_what_is_typed_are_one(tmp_path: Path) -> None:
     assert both.vllm["judge"] == {"max-model-len": 32, "trust-remote-code": True}
 
 
-def test_a_server_gets_its_devices_share_and_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_gets_its_devices_share_and_arguments(tmp_path: Path, python: Path) -> None:
     """The stand-in refuses an argument that it does not know."""
-    wrapper = tmp_path / "python"
-    stand_in = ROOT / "tests" / "models" / "stand_in"
-    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={stand_in} exec {sys.executable} "$@"\n')
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("CONVBENCH_ROOT", str(ROOT))
-    monkeypatch.setenv("CONVBENCH_PIDS", str(tmp_path / "pid"))
     devices = parse_devices(
         ["judge=[2,3]", "share.judge=0.4", "vllm.judge.enable_prefix_caching=true",
          "vllm.judge.max-model-len=64"]
@@ -102,7 +92,7 @@ def test_a_server_gets_its_devices_share_and_arguments(
 
     async def main() -> str:
         model = open_model(
-            "vllm:org/judge", vllm_python=wrapper, log_dir=tmp_path,
+            "vllm:org/judge", vllm_python=python, log_dir=tmp_path,
             placement=placement_of(devices, "judge"),
         )  # fmt: skip
         try:
@@ -116,7 +106,7 @@ def test_a_server_gets_its_devices_share_and_arguments(
     assert "CUDA_VISIBLE_DEVICES" not in __import__("os").environ, "the child's alone"
     for name in ("host", "--model", "lora-modules"):
         wrong = open_model(
-            "vllm:x", vllm_python=wrapper, log_dir=tmp_path, placement=Placement(vllm={name: 1})
+            "vllm:x", vllm_python=python, log_dir=tmp_path, placement=Placement(vllm={name: 1})
         )
         with pytest.raises(FatalModelError, match="expected one of vLLM's by its name"):
             asyncio.run(wrong.start())
