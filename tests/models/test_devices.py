@@ -22,6 +22,8 @@ from convbench.schema.recipe import Fit, LaunchSpec
 from convbench.schema.run import Devices, Role
 from tests.helpers.vllm import python
 
+__all__ = ["python"]
+
 
 @pytest.fixture(autouse=True)
 def four(monkeypatch: pytest.MonkeyPatch) -> None:
