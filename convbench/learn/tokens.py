@@ -284,27 +284,3 @@ def load_tokenizer(model: str) -> Any:
         return AutoTokenizer.from_pretrained(str(Path(model).expanduser()))
     except (OSError, ValueError) as error:
         raise TrainError(f"model {model!r}: tokenizer: {str(error).splitlines()[0]}") from None
-
-
-_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>\Z")
-
-
-def _decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
-    text: str = tokenizer.decode(
-        list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
-    )
-    return text
-
-
-def _utf8_size(name: str) -> int:
-    return len(name.encode())
-
-
-def _byte_level_size(name: str) -> int:
-    """Return the bytes of a byte-level token: every character stands for one."""
-    return len(name)
-
-
-def _sentencepiece_size(name: str) -> int:
-    """Return the bytes of a SentencePiece token: U+2581 stands for a space, `<0x0A>` for a byte."""
-    return 1 if _BYTE.match(name) else len(name.replace("\u2581", " ").encode())

@@ -6,7 +6,7 @@ so that JSON, CSV and data frames have every digit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -206,10 +206,3 @@ def slug(text: str) -> str:
     """Return a text as a file stem: lower-case letters and digits with single dashes."""
     known = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower())
     return "-".join(known.split())
-
-
-def narrowed(table: Table, columns: Sequence[int]) -> Table:
-    """Return the table with some of its columns."""
-    rows = (Row(tuple(row.cells[i] for i in columns), row.printed) for row in table.rows)
-    shown = tuple(table.columns[i] for i in columns)
-    return Table(table.name, table.caption, shown, tuple(rows), table.notes)

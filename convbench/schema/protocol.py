@@ -213,13 +213,6 @@ class ProtocolSpec(FrozenModel):
                 return name
         raise AssertionError
 
-    @property
-    def other_voices(self) -> list[str]:
-        """Return the names of the speakers other than the policy that have an unscripted step,
-        sorted."""
-        spoken = {step.speaker for step in self.all_steps() if step.say is None}
-        return sorted(spoken - {self.policy})
-
     def all_steps(self) -> list[Step]:
         """Return every step once, in order, those of loops included."""
         return [

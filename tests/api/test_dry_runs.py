@@ -15,7 +15,6 @@ from convbench.errors import RunError, SpecError, UsageError
 from tests.helpers.typed import Typist
 
 QUIET: dict[str, Any] = {"quiet": True}
-HAIKU = "anthropic/claude-haiku-4-5"
 
 
 @pytest.fixture

@@ -53,11 +53,6 @@ def asks_usefully(item: LoggedConversation) -> bool:
     return asked in str(item.conversation.turns[1].content)
 
 
-def asks_something(item: LoggedConversation) -> bool:
-    """Return whether the first turn asks for any property."""
-    return "Which " in str(item.conversation.turns[1].content)
-
-
 def net_wins(selection: Selection, mode: str) -> tuple[int, dict[str, int]]:
     """Return how many pairs there are, and the useful question's wins less losses by property."""
     settings = SweetArgs.model_validate({"select": mode, "gap": 0.5, "held_out": 0.0})

@@ -7,9 +7,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from convbench.pocket.speakers import human as truthful
 from convbench.pocket.speakers import read_field
-from convbench.pocket.world import PROPERTIES, VALUES, make_world
+from convbench.pocket.world import PROPERTIES, make_world
 
 Messages = list[dict[str, str]]
 
@@ -33,12 +32,3 @@ def ask(messages: Messages, example: Mapping[str, Any]) -> str:
         if world.value(choice["text"], prop) in told:
             return f"I WANT TO ANSWER: {choice['label']}"
     return guess(messages, example)
-
-
-def liar(messages: Messages, example: Mapping[str, Any]) -> str:
-    """Say the truth of what does not matter, and another value of what does."""
-    said = truthful(messages, example)
-    prop, value = str(read_field(example, "reference")).split()
-    if value not in said:
-        return said
-    return f"I need {prop} {next(v for v in VALUES[prop] if v != value)}."

@@ -21,8 +21,6 @@ from tests.support.later import later
 
 torch = later("torch")
 
-BY_TURN = "select turn_index, advantage, advantage_by from turns where conversation_id = '{}'"
-
 
 @pytest.mark.exhaustive
 def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:

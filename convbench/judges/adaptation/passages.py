@@ -109,12 +109,6 @@ def mean_matrix(sequences: Sequence[ForgettingSequence]) -> list[list[float]]:
     ]
 
 
-def retained_accuracy(matrix: Sequence[Sequence[float]]) -> float:
-    """Return the mean accuracy on all earlier passages after the last edit, from a `mean_matrix`;
-    with one edit, the accuracy on its own passage. Raise IndexError for an empty matrix."""
-    return fmean(matrix[-1][:-1]) if len(matrix) > 1 else matrix[-1][0]
-
-
 UNLIMITED = {"max_steps": 10**9, "max_seconds": 1e9}
 """Replaces the limits of `inner`, which are meant for a single self-edit."""
 

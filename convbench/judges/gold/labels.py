@@ -212,22 +212,6 @@ class GoldLabels:
     undrawn: int = 0
     """Number of labels of conversations in no draw; they have no weight and do not count."""
 
-    @property
-    def skip_reasons(self) -> dict[str, str]:
-        """A reason by conversation_id, of the conversations that were skipped and never scored; of
-        several people's reasons the last."""
-        reasons = {x.conversation_id: x.skipped for x in self.labels if x.skipped is not None}
-        return {name: why for name, why in reasons.items() if name not in self.scores}
-
-    @property
-    def rater_counts(self) -> dict[str, int]:
-        """Number of conversations that each person scored, by name; 0 for a person who only
-        skipped."""
-        counts: dict[str, int] = {}
-        for label in self.labels:
-            counts[label.rater] = counts.get(label.rater, 0) + (label.skipped is None)
-        return counts
-
     def rater_agreement(self, metric: str) -> tuple[float | None, int]:
         """Return (Krippendorff's alpha between people at the interval level, number of
         conversations that several of them scored by this metric).

@@ -11,9 +11,6 @@ from typing import Any
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
-ALL_COLUMNS = -1
-"""Table number of the pseudo column `*`."""
-
 
 @dataclass(frozen=True)
 class Column:
