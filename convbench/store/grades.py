@@ -72,7 +72,7 @@ SQL_GRADES = {
     "thinking_closed": "BOOLEAN",
     "words": "BIGINT",
 }
-"""What the SQL function returns of `answers.grade.Graded`."""
+"""What the SQL function returns of `answers.grade.GradeResult`."""
 
 
 class Reading(NamedTuple):
