@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from convbench.catalog.citations import collect_citations
 from convbench.errors import RunError
+from convbench.reports.agents import agent_tables
 from convbench.reports.document import Document, Part, Picture, Table
 from convbench.reports.frame import Setting, find_policies, read_settings
 from convbench.reports.judges import agreement_table, unfit_notes
@@ -130,6 +131,7 @@ def _tables(
         over_seeds(setting),
         *(forgetting_table(name, some) for name, some in forgetting_sequences(setting).items()),
         best_of_n(setting, kind),
+        *agent_tables(setting, kind),
         training(setting),
     )
     yield from (table for table in tables if table is not None)
