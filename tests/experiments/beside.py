@@ -15,11 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from convbench.experiments.experiment import run_experiment
 from convbench.experiments.run import StepProgress
 from convbench.models.devices import SIMULATED, VISIBLE
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions
+from tests.helpers import stages
 
 WAIT_S = 500.0
 OURS = ("/trainers/",)
@@ -77,10 +75,10 @@ def main(spec: str, root: str, file: str, devices: str = "") -> None:
     thread = threading.Thread(target=watched, args=(stop, seen))
     thread.start()
     try:
-        calls = CallOptions(quiet=True, concurrency=1)  # a reply depends on nothing beside it
-        done = run_experiment(
-            ExperimentOptions(spec, Path(root), calls=calls), teller(seen, bool(devices))
-        )
+        done = stages.experiment(
+            spec, run=Path(root), tell=teller(seen, bool(devices)),
+            concurrency=1,  # a reply depends on nothing beside it
+        )  # fmt: skip
     finally:
         stop.set()
         thread.join()

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiments.evaluate import evaluate_policy
-from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import CallOptions
 from convbench.store.run import Run
-from tests.helpers import tiny
+from tests.helpers import stages, tiny
+from tests.helpers.runs import write
 from tests.helpers.vllm import python
 
 __all__ = ["python"]
@@ -25,33 +23,33 @@ def policy_of(run: Run) -> str:
     return run.manifest.cast[run.manifest.protocol.policy].model
 
 
-def evaluated(run: Run, policy: Path | str, calls: CallOptions) -> Run:
+def evaluated(run: Run, policy: Path | str, vllm_python: Path | None = None) -> Run:
     """The evaluation as it would be written."""
-    return evaluate_policy(EvalOptions(str(policy), (run.path,), dry_run=True, calls=calls)).run
+    given = {"vllm_python": vllm_python} if vllm_python else {}
+    return stages.evaluate_result(str(policy), run.path, dry_run=True, **given).run
 
 
 def test_a_checkpoint_is_sampled_by_the_engine_of_its_log(
     checkpoint: Path, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tiny.judged_run(tmp_path / "run", f"vllm:{checkpoint}")
-    served, alone = CallOptions(vllm_python=python), CallOptions()
-    child = evaluated(run, checkpoint, served)
+    child = evaluated(run, checkpoint, python)
     assert policy_of(child) == f"vllm:{checkpoint}"
     member = child.manifest.cast[child.manifest.protocol.policy]
     assert member.fingerprint is not None, "`verify` knows the weights"
-    assert policy_of(evaluated(run, f"local:{checkpoint}", served)) == f"local:{checkpoint}"
+    assert policy_of(evaluated(run, f"local:{checkpoint}", python)) == f"local:{checkpoint}"
     monkeypatch.delenv("CONVBENCH_VLLM_PYTHON", raising=False)
-    assert policy_of(evaluated(run, checkpoint, alone)) == f"local:{checkpoint}", "without vLLM"
+    assert policy_of(evaluated(run, checkpoint)) == f"local:{checkpoint}", "without vLLM"
     local = tiny.judged_run(tmp_path / "local", f"local:{checkpoint}")
-    assert policy_of(evaluated(local, checkpoint, served)) == f"local:{checkpoint}"
+    assert policy_of(evaluated(local, checkpoint, python)) == f"local:{checkpoint}"
 
 
 def test_an_evaluation_that_exists_keeps_its_engine(
     checkpoint: Path, python: Path, tmp_path: Path
 ) -> None:
     run = tiny.judged_run(tmp_path / "run", f"vllm:{checkpoint}")
-    child = evaluated(run, checkpoint, CallOptions())
+    child = evaluated(run, checkpoint)
     assert policy_of(child) == f"local:{checkpoint}"
-    Run.create(child.path, child.manifest, list(run.examples.values()))
-    again = evaluated(run, checkpoint, CallOptions(vllm_python=python))
+    write(child.path, child.manifest, run.examples.values())
+    again = evaluated(run, checkpoint, python)
     assert policy_of(again) == f"local:{checkpoint}"

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiments.results import create_report
-from convbench.options.report import ReportOptions
 from convbench.reports.document import Table
 from convbench.store.steps import is_experiment, write_plan
+from tests.helpers import stages
 from tests.helpers.cli import convbench
 from tests.helpers.runs import make, questions
 
@@ -38,12 +37,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def table_of(folder: Path, name: str) -> Table:
-    document = create_report(ReportOptions((folder,))).document
+    document = stages.report(folder).document
     return next(t for part in document.parts for t in part.tables if t.name == name)
 
 
 def test_an_experiments_report_has_missing_and_cost_in_front(folder: Path) -> None:
-    document = create_report(ReportOptions((folder,))).document
+    document = stages.report(folder).document
     assert document.title == "a small table"
     titles = [part.title for part in document.parts]
     assert titles == ["Missing", "Cost and time", "demo · thinking · reasoning, n = 3"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,12 @@ import pytest
 from convbench import catalog
 from convbench.errors import PreflightError
 from convbench.experiments.cells import iter_cells, plan_steps
-from convbench.experiments.experiment import ExperimentResult, run_experiment
+from convbench.experiments.experiment import ExperimentResult
 from convbench.judges.adaptation.runner import LearnerRef
-from convbench.options.experiment import ExperimentOptions
 from convbench.reports.write import render_text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
-from tests.helpers import seal_runs
+from tests.helpers import seal_runs, stages
 from tests.support.later import later
 
 torch = later("torch")
@@ -65,9 +63,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentResult, st
     (student / "mark.json").write_text("{}")  # the same weights under another fingerprint
     (folder / "student.yaml").write_text(JUDGE.format(learner=f"local:{student}"))
     (folder / "small.yaml").write_text(SPEC.format(judge=folder / "student.yaml"))
-    found = run_experiment(
-        ExperimentOptions(str(folder / "small.yaml"), folder / "out", calls=seal_runs.QUIET)
-    )
+    found = stages.experiment(str(folder / "small.yaml"), run=folder / "out")
     return found, f"local:{student}"
 
 
@@ -109,7 +105,7 @@ def test_rows_and_rounds_do_not_go_together(tmp_path: Path) -> None:
     file = tmp_path / "rows.yaml"
     file.write_text(SPEC.format(judge=tmp_path / "quick.yaml") + "rows: [10]\n")
     with pytest.raises(PreflightError, match="rows: found 10 for seal, which trains in rounds"):
-        run_experiment(ExperimentOptions(str(file), tmp_path / "out", calls=seal_runs.QUIET))
+        stages.experiment(str(file), run=tmp_path / "out")
     assert not (tmp_path / "out").exists(), "said before anything is built"
 
 
@@ -142,8 +138,7 @@ def test_both_filters_of_edits_in_one_experiment(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(JUDGE.format(learner="null"))
     file = tmp_path / "filters.yaml"
     file.write_text(FILTERS.format(judge=tmp_path / "quick.yaml"))
-    options = ExperimentOptions(str(file), tmp_path / "out", calls=seal_runs.QUIET)
-    result = run_experiment(options)
+    result = stages.experiment(str(file), run=tmp_path / "out")
     assert result.failure_lines == []
     (run,) = (Run.open(path) for path in result.runs)
     train = {
@@ -168,7 +163,8 @@ def test_both_filters_of_edits_in_one_experiment(tmp_path: Path) -> None:
     said = render_text(result.report.document, "markdown")
     assert "SEAL round 1 (seal-round-1)" in said
     assert "SEAL round 1 (seal-improves-round-1)" in said
-    assert not run_experiment(replace(options, dry_run=True)).plan.steps, "nothing is left to do"
+    left = stages.experiment(str(file), run=tmp_path / "out", dry_run=True)
+    assert not left.plan.steps
 
 
 def test_the_shipped_file_compares_the_five_kinds() -> None:
@@ -191,10 +187,8 @@ def test_the_plan_tells_the_device_hours_of_adaptations(tmp_path: Path) -> None:
         file = tmp_path / "plan.yaml"
         text = SPEC.format(judge=tmp_path / "quick.yaml").replace("[base, seal]", "[base]")
         file.write_text(text)
-        options = ExperimentOptions(
-            str(file), tmp_path / "out", calls=seal_runs.QUIET, dry_run=True
-        )
-        hours.append(run_experiment(options).plan.total_estimate.hours * 3600)
+        planned = stages.experiment(str(file), run=tmp_path / "out", dry_run=True)
+        hours.append(planned.plan.total_estimate.hours * 3600)
     answers = 20 * 16 * 0.1 / 4
     assert (hours[1] - answers) / (hours[0] - answers) == pytest.approx(10, rel=0.01)
     assert hours[0] == pytest.approx(answers + 20 * 8 * 0.1, rel=0.01)

@@ -9,10 +9,7 @@ import pytest
 import yaml
 
 from convbench.errors import PreflightError
-from convbench.experiments.experiment import run_experiment
 from convbench.experiments.run import StepProgress
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions
 from convbench.store import Run
 from tests.helpers import stages
 from tests.helpers.vllm import python
@@ -34,14 +31,13 @@ def test_the_interpreter_named_serves_policy_and_checkpoint(
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     Path("served.yaml").write_text(yaml.safe_dump(SPEC))
-    calls = CallOptions(quiet=True, vllm_python=python)
     pids = tmp_path / "pid"
 
     def tell(progress: StepProgress) -> None:
         if pids.exists():
             assert all(gone(int(pid), seconds=0.1) for pid in pids.read_text().split())
 
-    found = run_experiment(ExperimentOptions("served.yaml", Path("root"), calls=calls), tell)
+    found = stages.experiment("served.yaml", run=Path("root"), tell=tell, vllm_python=python)
     assert {one.state for one in found.outcomes} == {"done"}, found.failure_lines
     cell = Run.open(tmp_path / "root" / "pocket-thinking-seed0")
     [evaluated] = cell.child_runs()

@@ -1,8 +1,8 @@
 """The maker of runs: folders of records that no model was asked for.
 
-`write_run` takes records, and has its own where a test has none: questions about magnets, two
-samples each. `make` takes rules: who was right on which question, and what a judge said of it.
-`written_run` takes self-edits.
+`write` writes every run of the tests: a manifest, questions, conversations, verdicts. `write_run`
+has its own where a test has none: questions about magnets, two samples each. `make` makes them by
+rules: who was right on which question, and what a judge said of it. `written_run` makes self-edits.
 """
 
 from __future__ import annotations
@@ -132,6 +132,20 @@ def manifest(**more: Any) -> RunManifest:
     return RunManifest(**(values | more))
 
 
+def write(
+    path: Path,
+    manifest: RunManifest,
+    examples: Iterable[Example],
+    conversations: Iterable[Conversation] = (),
+    verdicts: Iterable[Verdict] = (),
+) -> Run:
+    """Write a run of these records."""
+    run = Run.create(path, manifest, list(examples))
+    append(run.conversations_file, conversations)
+    append(run.verdicts_file, verdicts)
+    return run
+
+
 def write_run(
     path: Path,
     *,
@@ -149,10 +163,8 @@ def write_run(
         ]
     if verdicts is None:
         verdicts = [verdict(c, 0.9 - 0.5 * c.sample) for c in conversations if not c.failure]
-    run = Run.create(path, manifest(**more), asked)
+    run = write(path, manifest(**more), asked, conversations, verdicts)
     run.store_judge("f00d", JUDGE)
-    append(run.conversations_file, conversations)
-    append(run.verdicts_file, verdicts)
     return run
 
 
@@ -244,7 +256,7 @@ def make(
 ) -> Run:
     """Write a run: the final answer of each (question, sample), what the fidelity checks found,
     and a judge's overall score, or all its scores; a negative one is a failure."""
-    run = Run.create(path, shipped_manifest(**more), list(examples))
+    run = write(path, shipped_manifest(**more), examples)
     spec = resolve_judge(judge)
     run.store_judge(spec.fingerprint, spec.spec)
     talks, verdicts = [], []
@@ -329,10 +341,9 @@ def written_run(
 ) -> Run:
     """Write a run of a (task, protocol) whose policy said these edits, by example."""
     manifest = shipped_manifest(*kind, model=policy, mode=None, samples=2, temperatures=(heat,))
-    run = Run.create(folder, manifest, list(examples))
     asked = manifest.protocol.all_steps()[0].id
     ask = Turn(speaker="teacher", step=asked, content="x", finish_reason="scripted")
-    append(run.conversations_file, [
+    return write(folder, manifest, examples, [
         Conversation(
             key=f"{name}#{sample}", conversation_id=f"{manifest.id}-{name}-{sample}",
             example_id=name, sample=sample, stop="complete",
@@ -342,4 +353,3 @@ def written_run(
         for name, said in edits.items()
         for sample, edit in enumerate(said)
     ])  # fmt: skip
-    return run

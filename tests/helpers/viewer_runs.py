@@ -18,7 +18,7 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store import Run
-from tests.helpers.runs import append, shipped_manifest
+from tests.helpers.runs import append, shipped_manifest, write
 
 HOSTILE = (
     "<script>window.pwned=1</script>"
@@ -97,7 +97,7 @@ def make(
     """Write a run. `talks`: (question, sample, last words, more); `scores`: by judge, a function
     of the conversation's place."""
     manifest = shipped_manifest(model=model, samples=2, temperatures=(0.3, 1.0), **more)
-    run = Run.create(path, manifest, list(examples))
+    run = write(path, manifest, examples)
     spec = resolve_judge("rules")
     run.store_judge(spec.fingerprint, spec.spec)
     for place, (number, sample, words, extra) in enumerate(talks):

@@ -19,7 +19,7 @@ from convbench.options.publish import PublishOptions
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.helpers.hub_client import Client
-from tests.helpers.runs import ANSWERS, conversation, example, manifest, verdict, write_run
+from tests.helpers.runs import ANSWERS, conversation, example, manifest, verdict, write, write_run
 from tests.support.one_line import one_line
 
 BASE = "acme/small-instruct"
@@ -107,13 +107,10 @@ def evaluate(folder: Path, right: int = 8, **more: Any) -> Run:
     ]
     values = {"id": "20260102-000000-abcdef02", "kind": "eval", "parent": parent.manifest.id,
               "split": "test", "checkpoint": str(folder)}  # fmt: skip
-    child = Run.create(parent.evals_folder / "swift", manifest(**{**values, **more}), list(
-        parent.examples.values()))  # fmt: skip
-    with child.conversations_file.open("w") as file:
-        file.writelines(talk.model_dump_json() + "\n" for talk in talks)
-    with child.verdicts_file.open("w") as file:
-        file.writelines(verdict(talk, 0.9).model_dump_json() + "\n" for talk in talks)
-    return child
+    return write(
+        parent.evals_folder / "swift", manifest(**{**values, **more}), parent.examples.values(),
+        talks, [verdict(talk, 0.9) for talk in talks],
+    )  # fmt: skip
 
 
 def card_of(folder: Path) -> tuple[dict[str, Any], str]:
