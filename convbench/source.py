@@ -1,6 +1,9 @@
-"""Every file of rows of logs: JSON lines, JSON, CSV, parquet and Inspect's
+"""Every file of rows, of logs as of questions: JSON lines, JSON, CSV, parquet and Inspect's
 archives, each also gzipped or compressed with Zstandard, alone, in a folder, by a pattern, or on
 the Hub as `hf://OWNER/NAME[:CONFIG][/SPLIT][@REVISION]`.
+
+    files, digest = open_source("logs/")
+    for place, value in files[0].rows():      ("logs/a.jsonl:1", {"messages": […]})
 
 What a file is is seen in its first bytes, not in its name. A row that cannot be read is yielded as
 the DataError that says why, in its place among the others: one odd row never refuses a file.
@@ -18,29 +21,34 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import orjson
 
-from convbench.errors import DataError, HubError
-from convbench.sources.client import quiet_clients, translate_errors
+from convbench.errors import DataError
+from convbench.util.hub import HUB, dataset_files, first_line
 from convbench.util.regular import open_to_read
 
-HUB = "hf://"
 LINE = 64 << 20
 """Most bytes of one record."""
 WHOLE = 1 << 30
-"""Most bytes of a file that is one JSON value, and of all files of an archive, unpacked."""
+"""Most bytes of a file that is one JSON value."""
+BATCH = 16
+"""Rows of a parquet file that are converted at a time."""
 SKIPPED = (".md", ".txt", ".py", ".yaml", ".yml", ".toml", ".html", ".png", ".jpg", ".pdf", ".lock")
 """Endings of files of a folder that hold no rows."""
 SPLIT = re.compile(
     r"(?i)((?:train|training|test|validation|valid|val|dev|eval)(?:_[a-z]+)?)(?:-\d+(?:-of-\d+)?)?\."
 )
 """The name of a file of a split, of one of its shards too."""
+SPLITS = ("train", "validation", "valid", "dev", "test")
+"""Names of a single file that say its split."""
 LONE = re.compile("[\ud800-\udfff]")
+MEDIA = "[media]"
+"""Stands for a picture, sound or film, which is not loaded."""
 Row = tuple[str, Any]
 """(place in words, the value or the DataError that says why it cannot be read)."""
 
@@ -55,15 +63,60 @@ class File:
     split: str | None = None
     """The split that its name or the Hub says, as it is there: `train_sft`."""
 
-    def rows(self) -> Iterator[Row]:
-        """Yield its rows in order; a file that is one JSON value is one row. Raise DataError if it
-        cannot be opened."""
+    def rows(self, columns: Collection[str] | None = None) -> Iterator[Row]:
+        """Yield its rows in order; a file that is one JSON value is one row. Of parquet only
+        `columns` are read, and the others are null. Raise DataError if it cannot be opened."""
         try:
             with open_to_read(self.path) as file:
-                yield from _rows(self.name, cast("BinaryIO", file), self.path)
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or error
+                yield from _rows(self.name, cast("BinaryIO", file), self.path, columns)
+        except (OSError, EOFError, zlib.error) as error:
+            why = getattr(error, "strerror", None) or first_line(error)
             raise DataError(f"{self.name}: cannot be read: {why}") from None
+
+
+def open_source(source: str) -> tuple[list[File], str]:
+    """Return (the files of a source, what identifies their content: `sha256:…` or a commit).
+
+    Raise DataError if there are none, HubError if the Hub refuses.
+    """
+    if source.startswith(HUB):
+        match = re.fullmatch(r"([^:/@]+/[^:/@]+)(?::([^/@]+))?(?:/([^@]+))?(?:@(.+))?", source[5:])
+        if match is None:
+            raise DataError(f"{source}: expected hf://OWNER/NAME[:CONFIG][/SPLIT][@REVISION]")
+        repo, config, split, revision = match.groups()
+        return open_hub(repo, config, (split,) if split else (), revision)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        found = sorted(p for p in path.rglob("*") if p.is_file() and _is_data(p.relative_to(path)))
+        files = [File(str(p), p, split_of(p)) for p in found]
+    elif path.is_file():
+        files = [File(source, path, path.stem if path.stem in SPLITS else None)]
+    else:
+        files = [File(name, Path(name)) for name in sorted(glob.glob(str(path), recursive=True))]
+    if not files:
+        raise DataError(
+            f"{source}: found no such file or folder; expected one of JSON lines, JSON, CSV, "
+            "parquet or logs, or hf://OWNER/NAME"
+        )
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            with open_to_read(file.path) as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+        except OSError as error:
+            raise DataError(f"{file.name}: cannot be read: {error.strerror or error}") from None
+    return files, f"sha256:{digest.hexdigest()}"
+
+
+def _is_data(path: Path) -> bool:
+    hidden = any(part.startswith((".", "_")) for part in path.parts)
+    return not hidden and path.suffix.lower() not in SKIPPED
+
+
+def split_of(path: Path) -> str | None:
+    """Return the split that a file's name says, of one of its shards too; None if it says none."""
+    match = SPLIT.match(path.name)
+    return match[1] if match else None
 
 
 def normal_split(name: str | None) -> str | None:
@@ -74,120 +127,48 @@ def normal_split(name: str | None) -> str | None:
     return {"training": "train"}.get(word, word) if word in ("train", "training", "test") else None
 
 
-def open_source(source: str) -> tuple[list[File], str]:
-    """Return (the files of a source, what identifies their content: `sha256:…` or a commit).
+def open_hub(
+    repo: str, config: str | None, splits: Collection[str], revision: str | None
+) -> tuple[list[File], str]:
+    """Return (the files of a dataset's splits, of all without any named; its commit), downloaded
+    unless they are in the cache, which stands in where the Hub cannot be reached.
 
-    Raise DataError if there are none, HubError if the Hub refuses.
+    Raise HubError if the Hub refuses, or for an unknown config or split.
     """
-    if source.startswith(HUB):
-        return _hub_files(source)
-    path = Path(source).expanduser()
-    if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file() and _is_data(p.relative_to(path)))
-        files = [File(str(p), p, _split_of(p)) for p in found]
-    elif path.is_file():
-        files = [File(source, path)]
-    else:
-        files = [File(name, Path(name)) for name in sorted(glob.glob(str(path), recursive=True))]
-    if not files:
-        raise DataError(
-            f"{source}: found no such file; expected a file, a folder or hf://OWNER/NAME of JSON "
-            "lines, JSON, CSV, parquet or logs"
-        )
-    return files, _digest(files)
+    found, commit = dataset_files(repo, config, splits, revision)
+    files = [(name, file) for name in sorted(found, key=split_order) for file in found[name]]
+    return [File(f"{HUB}{repo}/{inside}", path, name) for name, (inside, path) in files], commit
 
 
-def _is_data(path: Path) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in path.parts)
-    return not hidden and path.suffix.lower() not in SKIPPED
-
-
-def _split_of(path: Path) -> str | None:
-    match = SPLIT.match(path.name)
-    return match[1] if match else None
-
-
-def _digest(files: Iterable[File]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        try:
-            with open_to_read(file.path) as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-        except OSError as error:
-            raise DataError(f"{file.name}: cannot be read: {error.strerror or error}") from None
-    return f"sha256:{digest.hexdigest()}"
-
-
-def _hub_files(source: str) -> tuple[list[File], str]:
-    match = re.fullmatch(
-        r"hf://([\w.-]+/[\w.-]+)(?::([\w.-]+))?(?:/([\w.-]+))?(?:@([\w./-]+))?", source
-    )
-    if match is None:
-        raise DataError(f"{source}: expected hf://OWNER/NAME[:CONFIG][/SPLIT][@REVISION]")
-    repo, config, split, revision = match.groups()
-    with quiet_clients(), translate_errors(f"dataset {repo}"):
-        import datasets
-        from huggingface_hub import HfApi, hf_hub_download
-
-        commit = HfApi().dataset_info(repo, revision=revision).sha or revision or "main"
-        try:
-            builder = datasets.load_dataset_builder(repo, name=config, revision=commit)
-        except ValueError as error:
-            names = datasets.get_dataset_config_names(repo, revision=commit)
-            raise HubError(
-                f"dataset {repo}: found configs {', '.join(names)}; name one: "
-                f"{HUB}{repo}:{names[0]}"
-                if len(names) > 1
-                else f"dataset {repo}: {' '.join(str(error).split())[:200]}"
-            ) from None
-        parts: dict[str, list[str]] = {
-            str(name): [str(path) for path in paths]
-            for name, paths in (builder.config.data_files or {}).items()
-        }
-        if split is not None and split not in parts:
-            raise HubError(
-                f"dataset {repo}: found no split {split!r}; expected one of {', '.join(parts)}"
-            )
-        files = []
-        for name in [split] if split else sorted(parts, key=_split_order):
-            for path in parts[name]:
-                inside = path.partition(f"@{commit}/")[2]
-                local = hf_hub_download(repo, inside, repo_type="dataset", revision=commit)
-                files.append(File(f"{HUB}{repo}/{inside}", Path(local), name))
-    return files, commit
-
-
-def _split_order(name: str) -> tuple[int, str]:
+def split_order(name: str) -> tuple[int, str]:
+    """Return the key by which splits are sorted: train, validation, dev, test, then by name."""
     order = ("train", "validation", "dev", "test")
     return (order.index(name) if name in order else len(order), name)
 
 
-def _rows(name: str, file: BinaryIO, path: Path) -> Iterator[Row]:
+def _rows(name: str, file: BinaryIO, path: Path, columns: Collection[str] | None) -> Iterator[Row]:
     """Yield the rows of a file by its first bytes."""
     head = file.read(4)
     file.seek(0)
     if head[:2] == b"\x1f\x8b":
         with gzip.open(file) as inner:
-            yield from _rows_of_text(name, cast("BinaryIO", inner), path)
+            yield from _text_rows(name, cast("BinaryIO", inner), path)
     elif head == b"\x28\xb5\x2f\xfd":
         import pyarrow
 
-        with pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd") as inner:
-            yield from _rows_of_text(name, io.BytesIO(inner.read(WHOLE)), path)
+        with pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd") as stream:
+            yield from _text_rows(name, cast("BinaryIO", io.BufferedReader(stream)), path)
     elif head == b"PAR1":
-        yield from _parquet_rows(name, path)
+        yield from _parquet_rows(name, path, columns)
     elif head == b"PK\x03\x04":
         yield from _archive_rows(name, path)
     else:
-        yield from _rows_of_text(name, file, path)
+        yield from _text_rows(name, file, path)
 
 
-def _rows_of_text(name: str, file: BinaryIO, path: Path) -> Iterator[Row]:
+def _text_rows(name: str, file: BinaryIO, path: Path) -> Iterator[Row]:
     ending = Path(path.name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
-    if ending in (".csv", ".tsv"):
-        yield from _csv_rows(name, file)
-    else:
-        yield from _json_rows(name, file)
+    return _csv_rows(name, file) if ending in (".csv", ".tsv") else _json_rows(name, file)
 
 
 def _json_rows(name: str, file: BinaryIO) -> Iterator[Row]:
@@ -198,10 +179,11 @@ def _json_rows(name: str, file: BinaryIO) -> Iterator[Row]:
     if first is None:
         return
     number, line = first
-    value = _load(line.removeprefix(codecs.BOM_UTF8))
-    if isinstance(value, DataError) and line.lstrip(codecs.BOM_UTF8 + b" \t")[:1] in (b"[", b"{"):
+    line = line.removeprefix(codecs.BOM_UTF8)
+    value = _load(line)
+    if isinstance(value, DataError) and line.lstrip()[:1] in (b"[", b"{"):
         rest = file.read(WHOLE)
-        whole = _load((line + rest).removeprefix(codecs.BOM_UTF8))
+        whole = _load(line + rest, WHOLE)
         if not isinstance(whole, DataError):
             yield name, whole
             return
@@ -212,18 +194,19 @@ def _json_rows(name: str, file: BinaryIO) -> Iterator[Row]:
             yield f"{name}:{number}", _load(line)
 
 
-def _load(data: bytes) -> Any:
+def _load(data: bytes, most: int = LINE) -> Any:
     """Return a JSON value, or the DataError that says why there is none. Half a character becomes
     the replacement character; a number that is none, which Python's own writer writes, null."""
-    if len(data) > WHOLE or (len(data) > LINE and data.endswith(b"\n") and data.count(b"\n") == 1):
-        return DataError(f"a record of more than {LINE >> 20} MiB")
+    if len(data) > most:
+        return DataError(f"a record of more than {most >> 20} MiB")
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         pass
     try:
-        text = data.decode("utf-8", "replace")
-        return _mended(json.loads(text, parse_constant=lambda _: None))
+        return _mended(json.loads(data.decode(), parse_constant=lambda _: None))
+    except UnicodeDecodeError:
+        return DataError("bytes that are not UTF-8")
     except (ValueError, RecursionError):
         return DataError("not JSON")
 
@@ -241,67 +224,67 @@ def _mended(value: Any) -> Any:
 def _csv_rows(name: str, file: BinaryIO) -> Iterator[Row]:
     """Yield the rows of a table whose first line names the columns, separated by commas, tabs or
     semicolons."""
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     head = text.readline()
-    sign = max(",\t;", key=head.count)
+    names = next(csv.reader([head], delimiter=(sign := max(",\t;", key=head.count))), [])
+    twice = [column for column in names if names.count(column) > 1]
+    if twice:
+        raise DataError(f"{name}:1: found two columns {twice[0]!r}; expected one")
     before = csv.field_size_limit(LINE)
     try:
-        names = next(csv.reader([head], delimiter=sign), [])
-        twice = [column for column in names if names.count(column) > 1]
-        if twice:
-            raise DataError(f"{name}:1: found two columns {twice[0]!r}; expected one")
         reader = csv.reader(text, delimiter=sign)
         while True:
+            where = f"{name}:{reader.line_num + 2}"
             try:
-                cells = next(reader)
-            except StopIteration:
-                return
+                cells = next(reader, None)
             except csv.Error as error:
-                yield f"{name}:{reader.line_num + 1}", DataError(f"no row of a table ({error})")
+                yield where, DataError(f"no row of a table ({error})")
                 continue
-            where = f"{name}:{reader.line_num + 1}"
+            if cells is None:
+                return
             if len(cells) > len(names):
                 yield where, DataError(f"found {len(cells)} cells; expected {len(names)}")
+            elif any(LONE.search(cell) for cell in cells):
+                yield where, DataError("bytes that are not UTF-8")
             elif any(cells):
-                yield where, {k: v for k, v in zip(names, cells, strict=False) if v != ""}
+                yield where, dict(zip(names, cells, strict=False))
     finally:
         csv.field_size_limit(before)
         text.detach()
 
 
-def _parquet_rows(name: str, path: Path) -> Iterator[Row]:
+def _parquet_rows(name: str, path: Path, columns: Collection[str] | None) -> Iterator[Row]:
     import pyarrow
     import pyarrow.parquet
 
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=64, use_threads=False):
-                if batch.nbytes > WHOLE:
-                    raise DataError(f"{name}: 64 rows have more than {WHOLE >> 30} GiB; refused")
+            names = file.schema_arrow.names
+            read = [n for n in names if columns is None or n in columns] or names[:1]
+            for batch in file.iter_batches(batch_size=BATCH, columns=read, use_threads=False):
                 for row in batch.to_pylist():
                     number += 1
-                    yield f"{name}:{number}", _without_media(row)
-    except (pyarrow.ArrowException, ValueError) as error:
-        why = " ".join(str(error).split())[:120]
-        raise DataError(f"{name}: cannot be read as parquet: {why}") from None
+                    yield f"{name}:{number}", dict.fromkeys(names) | _plain(row)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{name}: cannot be read as parquet: {first_line(error, 120)}") from None
 
 
-def _without_media(value: Any) -> Any:
-    """Return a value with pictures, sounds and other bytes as marks, and times as text."""
+def _plain(value: Any) -> Any:
+    """Return a value of JSON: pictures, sounds and other bytes as marks, times as text."""
     if isinstance(value, dict):
         if value.keys() == {"bytes", "path"}:
-            return {"type": "image"}
-        return {key: _without_media(item) for key, item in value.items()}
+            return MEDIA
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_media(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, bytes):
-        return "[bytes]"
+        return MEDIA
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _archive_rows(name: str, path: Path) -> Iterator[Row]:
-    """Yield the JSON files of an archive of Inspect's, each as {"header": …, "sample": …}."""
+    """Yield the samples of an archive of Inspect's, each as {"header": …, "sample": …}."""
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
@@ -309,45 +292,33 @@ def _archive_rows(name: str, path: Path) -> Iterator[Row]:
     with archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
         heads = [n for n in ("header.json", "_journal/start.json") if n in entries]
-        header = _load(_unpack(archive, path, entries[heads[0]])) if heads else {}
-        left = WHOLE
+        header = _unpack(archive, path, entries[heads[0]]) if heads else {}
         for entry in sorted(n for n in entries if re.fullmatch(r"samples/.+\.json", n)):
-            try:
-                data = _unpack(archive, path, entries[entry])
-            except (DataError, OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError) as no:
-                yield f"{name}: {entry}", DataError(f"cannot be unpacked: {no}")
-                continue
-            left -= len(data)
-            if left < 0:
-                raise DataError(f"{name}: unpacks to more than {WHOLE >> 30} GiB; refused")
-            sample = _load(data)
-            where = f"{name}: {entry}"
-            yield (
-                where,
-                sample if isinstance(sample, DataError) else {"header": header, "sample": sample},
-            )
+            sample = _unpack(archive, path, entries[entry])
+            is_read = not isinstance(sample, DataError)
+            yield f"{name}: {entry}", {"header": header, "sample": sample} if is_read else sample
 
 
-def _unpack(archive: zipfile.ZipFile, path: Path, entry: zipfile.ZipInfo) -> bytes:
-    """Return the bytes of one file of an archive, also one that is compressed with Zstandard, which
-    `zipfile` cannot read: it follows a header of 30 bytes, its name and an extra field (APPNOTE
-    6.3.10, 4.3.7)."""
-    most = 256 << 20
-    if entry.compress_type != 93:
-        with archive.open(entry) as file:
-            data = file.read(most + 1)
-    else:
-        import pyarrow
+def _unpack(archive: zipfile.ZipFile, path: Path, entry: zipfile.ZipInfo) -> Any:
+    """Return the value of one file of an archive, or the DataError that says why there is none.
 
-        with open_to_read(path) as file:
-            file.seek(entry.header_offset)
-            head = file.read(30)
-            file.seek(
-                int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little"), 1
-            )
-            packed = file.read(min(entry.compress_size, most))
-        with pyarrow.CompressedInputStream(pyarrow.BufferReader(packed), "zstd") as stream:
-            data = stream.read(most + 1)
-    if len(data) > most:
-        raise DataError(f"{entry.filename} has more than {most >> 20} MiB")
-    return data
+    Zstandard, which `zipfile` cannot read, follows a header of 30 bytes, the file's name and an
+    extra field (APPNOTE 6.3.10, 4.3.7).
+    """
+    import pyarrow
+
+    most = 4 * LINE
+    try:
+        if entry.compress_type != 93:
+            with archive.open(entry) as file:
+                return _load(file.read(most + 1), most)
+        with open_to_read(path) as packed:
+            packed.seek(entry.header_offset)
+            head = packed.read(30)
+            sizes = (int.from_bytes(head[at : at + 2], "little") for at in (26, 28))
+            packed.seek(sum(sizes), 1)
+            data = pyarrow.BufferReader(packed.read(min(entry.compress_size, most)))
+        with pyarrow.CompressedInputStream(data, "zstd") as stream:
+            return _load(stream.read(most + 1), most)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError) as error:
+        return DataError(f"cannot be unpacked: {error}")

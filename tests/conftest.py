@@ -7,13 +7,11 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from convbench.schema import TaskSpec
 from tests.helpers.excerpts import EXCERPTS, SHARED, Source, named, sources, written
 from tests.helpers.hub_client import Client, client
 from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
@@ -60,22 +58,27 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _pocket_is_loaded_once() -> Iterator[None]:
-    """Keep the questions of the embedded world for later tests: drawing them takes half a second,
-    and the same spec and seed give the same ones."""
+    """Keep the questions of the embedded world for later tests: making them takes a third of a
+    second, and the same seed gives the same ones."""
     from convbench.tasks import load
 
-    real, results = load._load_drawn, dict[tuple[str, int], load.LoadResult]()
+    real, made = load.find_function, dict[tuple[str, str], list[dict[str, Any]]]()
 
-    def load_once(task: TaskSpec, seed: int, downloaded: bool) -> load.LoadResult:
-        if not (task.source.rows or "").startswith("convbench.pocket."):
-            return real(task, seed, downloaded)
-        key = (task.model_dump_json(), seed)
-        if key not in results:
-            results[key] = real(task, seed, downloaded)
-        return replace(results[key], examples=list(results[key].examples))
+    def find_once(ref: str, *, downloaded: bool = False) -> Callable[..., Any]:
+        make = real(ref, downloaded=downloaded)
+        if not ref.startswith("convbench.pocket."):
+            return make
+
+        def rows(**given: Any) -> list[dict[str, Any]]:
+            key = (ref, repr(given))
+            if key not in made:
+                made[key] = list(make(**given))
+            return made[key]
+
+        return rows
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(load, "_load_drawn", load_once)
+        patch.setattr(load, "find_function", find_once)
         yield
 
 

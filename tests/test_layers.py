@@ -15,7 +15,7 @@ PACKAGE = ROOT / "convbench"
 
 ORDER = """
 api commands experiments viewer hub reports seal learn shards judges rollout options formats engine
-models pocket tasks source sources store sandbox catalog answers,rewards views,prompts
+models pocket tasks source store sandbox catalog answers,rewards views,prompts
 stats,net templates schema util errors
 """
 """The rooms, top to bottom: each may import from those below it."""

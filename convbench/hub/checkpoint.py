@@ -19,12 +19,12 @@ from convbench.hub.benchmark import RESULTS, results_yaml
 from convbench.hub.card import mean_text
 from convbench.hub.checkpoint_card import EvaluationResults, MeasureRow, is_hub_id, model_card
 from convbench.hub.dataset import refuse_foreign_folder, replace_folder, single_judge
+from convbench.hub.repo import UploadResult, check_name, upload_folder
 from convbench.hub.safety import TEXT, refuse_secrets
 from convbench.models.weights_path import folder_of
 from convbench.reports.comparable import differences, question_differences
 from convbench.reports.frame import Setting, settings_of
 from convbench.reports.policies import Policy
-from convbench.sources.repo import UploadResult, check_name, upload_folder
 from convbench.stats.estimates import Estimate
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.jsonl import disk_error

@@ -17,11 +17,7 @@ from convbench.hub.dataset import (
     replace_folder,
     write_dataset_folder,
 )
-from convbench.hub.safety import refuse_secrets
-from convbench.hub.send import record_upload
-from convbench.options.publish import PublishOptions
-from convbench.rollout.plan import plan_samples
-from convbench.sources.repo import (
+from convbench.hub.repo import (
     UploadResult,
     check_name,
     check_upload,
@@ -29,6 +25,10 @@ from convbench.sources.repo import (
     update_collection,
     upload_folder,
 )
+from convbench.hub.safety import refuse_secrets
+from convbench.hub.send import record_upload
+from convbench.options.publish import PublishOptions
+from convbench.rollout.plan import plan_samples
 from convbench.store import Run
 from convbench.store.scratch import make_workspace
 from convbench.store.steps import (

@@ -13,8 +13,8 @@ from convbench import __version__
 from convbench.catalog.citations import collect_citations
 from convbench.hub.card import markdown_grid, mean_text
 from convbench.hub.dataset import DatasetFolder
+from convbench.hub.repo import UploadResult
 from convbench.schema import RunManifest
-from convbench.sources.repo import UploadResult
 from convbench.store import Run
 from convbench.util.markdown import fence_code, inline_code, inline_text, markdown_citations
 

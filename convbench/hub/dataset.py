@@ -24,6 +24,7 @@ from convbench.errors import RunError
 from convbench.hub.benchmark import EVAL, eval_yaml
 from convbench.hub.card import dataset_card
 from convbench.hub.figures import CardFigures, card_figures
+from convbench.hub.repo import UploadResult, check_name, upload_folder
 from convbench.hub.safety import refuse_secrets
 from convbench.hub.tables import (
     CALLS,
@@ -33,7 +34,6 @@ from convbench.hub.tables import (
     write_tables,
 )
 from convbench.schema import FrozenModel, ImagePart, JudgeSpec, RunManifest
-from convbench.sources.repo import UploadResult, check_name, upload_folder
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error, numbered_lines
 from convbench.store.portable import ADDRESS, make_portable

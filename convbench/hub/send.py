@@ -14,8 +14,8 @@ from convbench.hub.checkpoint import (
 )
 from convbench.hub.dataset import PublishedDataset
 from convbench.hub.dataset import publish_dataset as publish_run
+from convbench.hub.repo import UploadResult, check_name
 from convbench.options.publish import PublishOptions
-from convbench.sources.repo import UploadResult, check_name
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_atomic
 from convbench.store.run import Run, find_run

@@ -15,8 +15,8 @@ from typing import Any
 
 from convbench.errors import FatalModelError, TrainError
 from convbench.schema import ModelConfig, RunManifest
-from convbench.sources.client import model_exists
 from convbench.store.shape import read_object, read_text_field
+from convbench.util.hub import model_exists
 
 ENDS = 1 << 20
 """Bytes at each end of a weights file that its fingerprint covers."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from convbench.catalog import find_function
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec, fingerprint
 from convbench.schema.task import SPLITS
-from convbench.sources.rows import SourceRows, open_rows, row_bytes
-from convbench.store.limits import limit_address_space
+from convbench.source import File, open_hub, open_source, split_order
 from convbench.store.numbered import NameNumbers
 from convbench.store.spilled import SpilledBytes
 from convbench.tasks.draw import (
@@ -27,12 +28,8 @@ from convbench.tasks.mapping import TaskQuestion, make_question
 from convbench.templates import parse_expression
 from convbench.util.plain_data import TemplateRefusal
 
-MEMORY_BYTES = 4 << 30
-"""Bytes that reading a source may take on top of what the process uses."""
 MANY = 4096
 """Most questions held in memory; more are spilled to a file."""
-MOST_ROW_BYTES = 1 << 30
-"""Most bytes of the rows of drawn questions."""
 
 
 @dataclass(frozen=True)
@@ -57,30 +54,16 @@ def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> Loa
     convbench ships for specs. Raise HubError, DataError or SpecError in one line that says what to
     do.
     """
-    try:
-        with limit_address_space(MEMORY_BYTES):
-            return _load_drawn(task, seed, downloaded)
-    except MemoryError:
-        raise DataError(
-            f"task {task.name}: its rows take more than {MEMORY_BYTES >> 20:,} MiB of memory; "
-            "expected "
-            "less; draw fewer (--tasks N), or make the rows smaller"
-        ) from None
-
-
-def _load_drawn(task: TaskSpec, seed: int, downloaded: bool) -> LoadResult:
     rows, revision = _source_rows(task, seed, downloaded)
-    again = isinstance(rows, SourceRows) and not task.rows.maker
-    counted = (
-        rows.select_columns(_needed_columns(task))
-        if again and isinstance(rows, SourceRows)
-        else _CountedRows(rows)
-    )
-    maker_rows: Iterable[Mapping[str, Any]] = counted
+    again = isinstance(rows, FileRows) and not task.rows.maker
+    if again and isinstance(rows, FileRows):
+        rows.columns = _needed_columns(task)
+    counted = _CountedRows(rows)
+    made: Iterable[Mapping[str, Any]] = counted
     if task.rows.maker:
-        maker_rows = find_function(task.rows.maker, downloaded=downloaded)(counted, seed=seed)
+        made = find_function(task.rows.maker, downloaded=downloaded)(counted, seed=seed)
     rejected: Counter[str] = Counter()
-    pool, places, held = _read_questions(task, maker_rows, rejected, hold=not again)
+    pool, places, held = _read_questions(task, made, rejected, hold=not again)
     try:
         chosen, splits = choose_questions(task, pool, seed, rejected)
     except DataError as error:
@@ -97,8 +80,31 @@ def _load_drawn(task: TaskSpec, seed: int, downloaded: bool) -> LoadResult:
     return LoadResult(examples, revision, count, dict(rejected))
 
 
+class FileRows:
+    """The rows of files, read again each time they are iterated; each has its `_split`.
+
+    Raises DataError for the first that cannot be read: unlike a log, a set of questions is whole.
+    """
+
+    columns: Collection[str] | None = None
+    """Columns that are read of parquet; None for all."""
+
+    def __init__(self, files: Iterable[tuple[str, File]]) -> None:
+        self.files = tuple(files)
+        """(split, file)."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for split, file in self.files:
+            for place, value in file.rows(self.columns):
+                for row in value if isinstance(value, list) else [value]:
+                    if not isinstance(row, dict):
+                        found = row if isinstance(row, DataError) else f"a {type(row).__name__}"
+                        raise DataError(f"{place}: found {found}; expected one object a line")
+                    yield {**row, "_split": split}
+
+
 class _CountedRows:
-    """Rows from a function, counted as they are read."""
+    """Rows, counted as they are read."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         self.rows, self.count = rows, 0
@@ -115,7 +121,7 @@ def _read_questions(
 ) -> tuple[QuestionPool, array[int], list[TaskQuestion]]:
     """Return what the draw depends on, the position of each question's row and, if `hold`, the
     questions."""
-    pool, places, held, total = QuestionPool(), array("q"), list[TaskQuestion](), 0
+    pool, places, held = QuestionPool(), array("q"), list[TaskQuestion]()
     marks = SpilledBytes()
     for position, row in enumerate(rows):
         if "reject" in row:
@@ -133,7 +139,6 @@ def _read_questions(
             places.append(position)
             marks.add(mark)
             if hold:
-                total = _add_weight(task, total, row)
                 held.append(item)
             continue
         if mark != marks.read_range(number * len(mark), (number + 1) * len(mark)):
@@ -159,7 +164,7 @@ def _drawn_examples(
     """Index of each question in the draw, or -1 if it is not drawn."""
     for at, number in enumerate(chosen):
         drawn[number] = at
-    examples, total = DrawnExamples(len(chosen)), 0
+    examples = DrawnExamples(len(chosen))
     pending = ((n, position) for n, position in enumerate(places) if drawn[n] >= 0)
     nothing = (0, -1)
     number, wanted_at = next(pending, nothing)
@@ -167,7 +172,6 @@ def _drawn_examples(
         if wanted_at < 0:
             break
         if position == wanted_at:
-            total = _add_weight(task, total, row)
             item = make_question(task, row)
             if isinstance(item, str) or item.key != keys[number]:
                 break
@@ -177,18 +181,6 @@ def _drawn_examples(
     if wanted_at >= 0:
         raise DataError(f"task {task.name}: the rows changed while they were read")
     return examples if len(examples) > MANY else list(examples)
-
-
-def _add_weight(task: TaskSpec, total: int, row: Mapping[str, Any]) -> int:
-    """Return the bytes held with one more row. Raises DataError for too many."""
-    total += row_bytes(row, f"task {task.name}")
-    if total > MOST_ROW_BYTES:
-        raise DataError(
-            f"task {task.name}: the questions take more than {MOST_ROW_BYTES >> 20:,} MiB; "
-            "expected less; "
-            "draw fewer: --tasks N"
-        )
-    return total
 
 
 def _needed_columns(task: TaskSpec) -> set[str] | None:
@@ -213,9 +205,37 @@ def _needed_columns(task: TaskSpec) -> set[str] | None:
 
 def _source_rows(
     task: TaskSpec, seed: int, downloaded: bool
-) -> tuple[SourceRows | list[dict[str, Any]], str]:
-    if task.source.rows:
-        make = find_function(task.source.rows, downloaded=downloaded)
-        rows = [dict(row) for row in make(seed=seed, **task.source.args)]
+) -> tuple[FileRows | list[dict[str, Any]], str]:
+    source = task.source
+    if source.rows:
+        make = find_function(source.rows, downloaded=downloaded)
+        rows = [dict(row) for row in make(seed=seed, **source.args)]
         return rows, fingerprint(rows)
-    return open_rows(task.source)
+    if source.file is None:
+        files, revision = open_hub(source.hub or "", source.config, source.splits, source.revision)
+        return FileRows((file.split or "train", file) for file in files), revision
+    files, revision = open_source(source.file)
+    is_folder = len(files) > 1 or files[0].path != Path(source.file).expanduser()
+    parts = [(_split_name(file) if is_folder else file.split or "train", file) for file in files]
+    names = sorted({split for split, _ in parts}, key=split_order)
+    stems: dict[str, File] = {}
+    for file in files:
+        other = stems.setdefault(str(file.path.with_suffix("")), file)
+        if other is not file:
+            raise DataError(
+                f"{source.file}: found {other.path.name} and {file.path.name}; expected one file "
+                f"for split {file.path.stem}; name one: --set task.source.file={file.path}"
+            )
+    missing = [name for name in source.splits if name not in names]
+    if missing:
+        raise DataError(
+            f"{source.file}: found no split {missing[0]!r}; there is: {', '.join(names)}; "
+            f"choose among them, e.g. --set task.source.splits=[{names[0]}]"
+        )
+    chosen = [part for part in parts if not source.splits or part[0] in source.splits]
+    return FileRows(sorted(chosen, key=lambda part: split_order(part[0]))), revision
+
+
+def _split_name(file: File) -> str:
+    """Return the name of a folder's file, without the number of a shard."""
+    return file.split or re.sub(r"-\d+-of-\d+$", "", file.path.stem)

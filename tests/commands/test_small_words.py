@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.sources.repo import UploadResult
+from convbench.hub.repo import UploadResult
 from tests.helpers.cli import COMMAND, environment
 from tests.helpers.typed import Typist
 

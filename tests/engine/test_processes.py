@@ -235,7 +235,7 @@ LATE = """
 import sys, time
 from pathlib import Path
 from convbench.errors import HubError
-from convbench.sources import repo
+from convbench.hub import repo
 
 class Clock:
     def sleep(seconds):
@@ -261,7 +261,7 @@ def laid(folder: Path, name: str) -> Path:
 
 def send(repo: str, folder: Path, kind: str) -> None:
     """`upload`, for the client's process."""
-    from convbench.sources import repo as hub_repo
+    from convbench.hub import repo as hub_repo
 
     hub_repo.FIRST_PAUSE = 0.01
     hub_repo.upload_folder(repo, folder, kind=kind)  # type: ignore[arg-type]

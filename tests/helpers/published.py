@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from convbench.hub import repo as hub_repo
 from convbench.hub.dataset import publish_dataset
 from convbench.hub.pull import pull_dataset
-from convbench.sources import repo as hub_repo
 from convbench.store import Run
 
 RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")

@@ -11,10 +11,10 @@ import pytest
 
 import convbench
 from convbench.errors import ConvbenchError, HubError, RunError
+from convbench.hub import repo as hub_repo
 from convbench.hub.collection import plan_sets, publish_experiment
 from convbench.options.publish import PublishOptions
 from convbench.schema.task import Licence
-from convbench.sources import repo as hub_repo
 from tests.helpers.hub_client import Client
 from tests.helpers.runs import append, conversation, manifest, verdict, write_run
 from tests.helpers.typed import Said, Typist, type_here

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from convbench.engine import Caller, Journal, RetryPolicy
-from convbench.errors import FatalModelError, HubError, ModelError, TransientModelError, Usage
+from convbench.errors import FatalModelError, ModelError, TransientModelError, Usage
 from convbench.models import open_model
 from convbench.models.failures import BrokenReply
 from convbench.models.litellm_model import load_litellm
@@ -26,8 +26,6 @@ from convbench.net.body import ERROR_BYTES, REPLY_BYTES, BadBody, BoundedBody
 from convbench.net.httpx_guard import guard_httpx
 from convbench.net.untrusted_json import loads, safe_count, safe_dollars, safe_text
 from convbench.schema import Completion, Message, Sampling
-from convbench.sources.client import DatasetStatus, quiet_clients
-from convbench.sources.client import dataset_status as probe
 from tests.helpers.routes import ROUTES, SECRET, Route, whole
 from tests.support.exhaustive import by_turns
 from tests.support.stranger import Answer, Asked, Stranger
@@ -553,93 +551,6 @@ def through_engine(
                 kept.close()
 
     return asyncio.run(main())
-
-
-# -- the Hub
-
-
-@pytest.fixture
-def online(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Point this process's Hub client at an address."""
-    from huggingface_hub import close_session, constants
-
-    def at(url: str) -> None:
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", url)
-        monkeypatch.setenv("HF_TOKEN", SECRET)
-        close_session()
-
-    return at
-
-
-def info(_request: Any = None, _asked: Any = None) -> web.Response:
-    return web.json_response({"id": "org/set", "sha": "a" * 40, "siblings": [], "tags": []})
-
-
-def probed() -> DatasetStatus:
-    with quiet_clients():
-        return probe("org/set", None)
-
-
-def test_the_hub_follows_a_renamed_repository_here(online: Callable[[str], None]) -> None:
-    def answer(_request: web.BaseRequest, asked: Asked) -> web.Response:
-        if "moved" in asked.path:
-            return info()
-        return web.Response(status=307, headers={"Location": "/moved"})
-
-    with Stranger(answer) as hub:
-        online(hub.url)
-        assert probed().commit == "a" * 40
-        told = [asked.path for asked in hub.asked if SECRET in str(asked.headers)]
-        assert told == ["/api/datasets/org/set", "/moved"]
-
-
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_token_goes_to_no_other_host(online: Callable[[str], None], status: int) -> None:
-    with Stranger(info) as other:
-        place = {"Location": f"{other.url}/there"}
-        with Stranger(lambda *_: web.Response(status=status, headers=place)) as hub:
-            online(hub.url)
-            assert probed().commit == "a" * 40
-        assert SECRET not in str([asked.headers for asked in other.asked])
-        assert len(other.asked) == 1
-
-
-@pytest.mark.parametrize("status", [200, 307, 404])
-def test_the_hubs_answers_are_bounded(
-    online: Callable[[str], None], status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A redirect's body is not read at all."""
-    monkeypatch.setattr("convbench.sources.client.HUB_BYTES", 1 << 20)
-    headers, flood = {"Content-Encoding": "gzip"}, bomb(512)
-
-    def answer(_request: web.BaseRequest, asked: Asked) -> web.Response:
-        if "there" in asked.path:
-            return info()
-        more = {"Location": "/there"} if status == 307 else {}
-        return web.Response(status=status, body=flood, headers={**headers, **more})
-
-    with Stranger(answer) as hub:
-        online(hub.url)
-        tracemalloc.start()
-        try:
-            if status == 307:
-                assert probed().commit == "a" * 40
-            else:
-                with pytest.raises(HubError, match="longer than 1 MiB"):
-                    probed()
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert peak < 16 << 20
-
-
-def test_redirects_of_the_hub_have_an_end(online: Callable[[str], None]) -> None:
-    with Stranger(lambda *_: web.Response(status=307, headers={"Location": "/again"})) as hub:
-        online(hub.url)
-        with pytest.raises(HubError, match="more than 10 redirects"):
-            probed()
-        assert len(hub.asked) == 11
 
 
 def test_a_rule_says_what_can_be_written() -> None:

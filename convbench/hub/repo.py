@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import orjson
 
 from convbench.errors import HubError
-from convbench.sources.client import first_line, quiet_clients, translate_errors
+from convbench.util.hub import first_line, quiet_clients, translate_errors
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, HfApi
