@@ -224,3 +224,26 @@ def test_fold_pairs_results_by_id_and_else_by_place(tmp_path: Path) -> None:
     assert said(result) == [
         (["Name a bird.", "f({})=1", "g({})=2", "h({})=3", "odd", "A wren."], None)
     ]
+
+
+SAID = '"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]'
+ODD = (
+    "5", "null", "[1]", '"x"', "{}", '{"messages":5}', '{"messages":[5]}',
+    '{"messages":[{"role":5,"content":"a"}]}', '{"messages":[{"role":{},"content":"a"}]}',
+    f'{{{SAID},"reward":1{"0" * 400}}}', f'{{{SAID},"reward":NaN}}', f'{{{SAID},"reward":1e999}}',
+    f'{{{SAID},"reward":{{"a":[]}}}}', f'{{{SAID},"reward":[[1]]}}',
+    f'{{{SAID},"temperature":-1}}', f'{{{SAID},"temperature":1{"0" * 400}}}',
+    f'{{{SAID},"example_id":[]}}', f'{{{SAID},"example_id":"\\ud800"}}', f'{{{SAID},"split":5}}',
+    f'{{{SAID},"choices":{{"text":5}}}}', f'{{{SAID},"choices":5}}', f'{{{SAID},"answer":{{}}}}',
+    '{"a":' + "[" * 100_000 + "]" * 100_000 + "}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_import_logs_reads_an_odd_line_or_leaves_it_out_with_its_place(
+    tmp_path: Path, number: int
+) -> None:
+    done = import_rows(tmp_path, ["{" + SAID + "}", ODD[number]])
+    assert done.conversations + done.left_out == 2
+    assert done.conversations == 2 or "log.jsonl:2" in done.notes[0]
+    assert all(len(note) < 500 for note in done.notes)
