@@ -10,7 +10,9 @@ ConvbenchError
 │   └── NotRegularError       a link, pipe or device lies where a file should; an OSError too
 ├── QueryError           SQL that is wrong or may not run
 ├── ModelError           a model call failed for good
-│   ├── TransientModelError   worth another try: rate limit, server fault, broken reply
+│   ├── TransientModelError   worth another try: rate limit, server fault
+│   │   ├── BrokenReply       sent, and nothing usable came back: it may be billed
+│   │   └── Unreachable       no connection could be made
 │   └── FatalModelError       no use trying again: key, name, parameter, context length
 ├── BudgetError          the next call would pass the budget
 ├── PreflightError       something that a later step needs is missing
@@ -118,6 +120,17 @@ class TransientModelError(ModelError):
         self.rate_limited = rate_limited
 
 
+class BrokenReply(TransientModelError):
+    """A request was sent and gave nothing usable: cut JSON, empty content, a timeout, a reset.
+
+    The provider may bill it, even if it reported no `usage`.
+    """
+
+
+class Unreachable(TransientModelError):
+    """No connection could be made: no listener, or no such host. Nothing was sent."""
+
+
 class FatalModelError(ModelError):
     """A call that would fail again: wrong key, unknown model, refused parameter, too long.
 
@@ -127,6 +140,10 @@ class FatalModelError(ModelError):
     def __init__(self, message: str, *, stops_run: bool = True, usage: Usage | None = None) -> None:
         super().__init__(message, usage=usage)
         self.stops_run = stops_run
+
+
+class ToolError(Exception):
+    """A tool failed; the message is what the model is told."""
 
 
 class BudgetError(ConvbenchError):

@@ -87,7 +87,7 @@ CARRIED = ("--specs", "--plugin", "--judge", "--allow-calls")
 """Options that other commands need too: where specs and functions are, whose verdicts count, and
 which models a pulled set may call."""
 ADDRESS = "--api-base"
-AGAIN = (ADDRESS, "--set", "--cache", "--vllm-python", "--devices")
+AGAIN = (ADDRESS, "--set", "--cache", "--devices")
 """Options that only the same command needs again; for another one the address would be of another
 model."""
 ADDRESSED = ("status", "cancel")
@@ -244,7 +244,7 @@ class RunContext:
 
     def _note_batches(self, path: Path) -> None:
         """Add a note on batches that the provider still works on."""
-        from convbench.engine.batch_record import open_batches
+        from convbench.engine.batch_log import open_batches
 
         if batches := open_batches(path):
             calls, name = sum(len(sent.calls) for sent in batches), shell_path(path)

@@ -47,14 +47,6 @@ class CancelOptions(StatusOptions):
 
     EXAMPLES: ClassVar = ("convbench cancel", "convbench cancel runs/latest")
 
-    forget: Annotated[
-        bool,
-        Opt(
-            "Ask nobody: forget batches that the provider no longer knows, so that the next resume "
-            "sends their calls again. Their cost is counted at the most it may be."
-        ),
-    ] = False
-
 
 class BatchAnswer(Answer):
     """One batch at a provider."""
@@ -128,7 +120,7 @@ def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
     from convbench.rollout.batches_status import cancel_batches
     from convbench.store import find_run
 
-    shown = cancel_batches(find_run(options.run), _call_options(options), forget=options.forget)
+    shown = cancel_batches(find_run(options.run), _call_options(options))
     if shown.open_batches and (
         resume := _resume_lines(shown, "keeps the answers, sends the rest", context)
     ):
@@ -142,13 +134,14 @@ def show_cancelled(answer: BatchesAnswer) -> None:
     """Print each batch that the provider had not ended before, with its state or problem, one a
     line.
 
-    Without any it prints `batches: none in progress`, or how many were forgotten.
+    Without any it prints `batches: none in progress`. One that the provider no longer knows is
+    among them.
     """
     shown: BatchesStatus = answer._source
-    forgotten = sum(1 for batch in shown.batches if batch.sent.ended == "forgotten")
-    if not shown.open_batches:
-        print_fact("batches", f"{forgotten} forgotten" if forgotten else "none in progress")
-    for batch in shown.open_batches:
+    asked = [batch for batch in shown.batches if batch.sent.ended is None or batch.problem]
+    if not asked:
+        print_fact("batches", "none in progress")
+    for batch in asked:
         state = batch.problem or (batch.state.status if batch.state else "")
         calls = f"{len(batch.sent.calls):,} calls of {batch.sent.model}: {state}"
         print_fact(f"wave {batch.sent.wave}", calls)

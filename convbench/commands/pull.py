@@ -46,11 +46,13 @@ def run(options: PullOptions, context: RunContext) -> RunAnswer:
     The answer has no counts. Raises HubError or RunError as `restore_run` does.
     """
     from convbench.hub.pull import CITATION
-    from convbench.models.weights_path import names_weights
+    from convbench.models.weights_path import weights_of
 
     pulled = restore_run(options)
     run_flag = run_option(pulled.run.path)
-    needs_model = not names_weights(pulled.run.manifest)
+    manifest = pulled.run.manifest
+    policy = manifest.cast[manifest.protocol.policy]
+    needs_model = weights_of(policy.model, policy.weights) is None
     context.add_next(
         f"{COUNT}{run_flag}", *([] if needs_model else [f"convbench train swift{run_flag}"])
     )

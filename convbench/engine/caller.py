@@ -1,66 +1,53 @@
-"""Make model calls: replay from the journal, budget, limiter, hard timeout, retries."""
+"""Make model calls: replay from the journal, cache, batch, budget, slots, timeout, retries.
+
+    caller = Caller(Journal(run.calls_file), Budget(usd=5))
+    reply = await caller.complete(model, messages, Sampling(max_tokens=64), key="3f…#0@1")
+
+A key names one call for good: with an unchanged prompt a resumed run gets this reply from the
+journal and pays nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
-from convbench.engine.budget import (
-    Booking,
-    Budget,
-    book_usage,
-    bound_booking,
-    size_of,
-    usage_and_bytes,
-    with_usage,
-)
-from convbench.engine.gathering import note_reply_time
-from convbench.engine.jobs import check_gate, idle_wait
+from convbench.engine.budget import Budget, Estimate, call_estimate, used_of
+from convbench.engine.jobs import check_gate, pause
 from convbench.engine.journal import Journal, call_hash
-from convbench.engine.limiter import Limiter, PrefixGate, RetryPolicy
+from convbench.engine.limiter import Limiter, RetryPolicy
 from convbench.engine.progress import Status
 from convbench.engine.reply_cache import ReplyCache, reply_name
-from convbench.errors import ConvbenchError, FatalModelError, TransientModelError, Usage
+from convbench.errors import (
+    BrokenReply,
+    ConvbenchError,
+    FatalModelError,
+    TransientModelError,
+    Unreachable,
+    Usage,
+)
 from convbench.models.aliases import SCHEMES
-from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
+from convbench.models.refusals import UnclearRefusal
+from convbench.models.replies import EmptyReply
 from convbench.schema import Completion, Message, Sampling
 
-if TYPE_CHECKING:
-    from convbench.engine.batch_queue import BatchQueue
-
-T = TypeVar("T")
-
-LONG = 64 << 10
-"""Most characters that are processed in the event loop; longer texts go to a thread."""
-
-
-async def offload_read(read: Callable[[], T], texts: Iterable[str]) -> T:
-    """Return what `read` returns; it runs in a thread if these texts have over 65,536 characters
-    together.
-
-    A thread helps only if no single step is long: a regular expression holds the interpreter until
-    it is done, so every pattern applied to a reply must take time linear in its length. Exceptions
-    of `read` pass, in a thread StopIteration as RuntimeError.
-    """
-    if sum(map(len, texts)) <= LONG:
-        return read()
-    return await asyncio.to_thread(_without_stop, read)
-
-
-def _without_stop(read: Callable[[], T]) -> T:
-    """Return what `read` returns. StopIteration, which no future accepts, becomes RuntimeError."""
-    try:
-        return read()
-    except StopIteration as error:
-        raise RuntimeError("a function raised StopIteration") from error
-
-
 log = logging.getLogger("convbench.calls")
+
+
+class Waves(Protocol):
+    """Makes calls in batches, a wave at a time (`engine.batches.BatchQueue`)."""
+
+    async def collect_open(self) -> None:
+        """Wait for the batches that earlier processes sent."""
+
+    async def ask(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str, hash: str
+    ) -> Completion | None:
+        """Return the reply of a call, journalled; None if it is to be made individually."""
 
 
 class Caller:
@@ -72,22 +59,19 @@ class Caller:
         budget: Budget | None = None,
         retry: RetryPolicy | None = None,
         status: Status | None = None,
+        cache: ReplyCache | None = None,
     ) -> None:
-        self.journal = journal
+        """Without a journal no reply is kept; without a cache none of earlier runs is reused."""
+        self.journal, self.cache = journal, cache
         self.budget = budget or Budget()
         self.retry = retry or RetryPolicy()
         self.status = status or Status()
-        self.cache: ReplyCache | None = None
-        """Replies of earlier runs; None reuses none."""
-        """Rate of calls to an endpoint; None leaves it to the limiter."""
-        self.batch_queue: BatchQueue | None = None
+        self.batches: Waves | None = None
         """The queue of calls that are sent in batches; None sends each individually."""
         self._limiters: dict[str, Limiter] = {}
         self._answered: set[str] = set()
-        self._exhausted: dict[str, int] = {}
-        self._unreadable = 0
-        self._checked: set[str] = set()
-        self._priming = PrefixGate()
+        self._failed_in_a_row: dict[str, int] = {}
+        self._unreadable_in_a_row = 0
         self._starting: dict[str, asyncio.Future[None]] = {}
 
     async def complete(
@@ -101,51 +85,134 @@ class Caller:
         BudgetError before a call that could exceed the budget, Stopped while the run stops.
         """
         if self.journal is None:
-            return (await self._ask_model(model, messages, sampling, key)).completion
+            return await self._ask(model, messages, sampling, key, "")
         hash = call_hash(model.ref, sampling, messages)
         completion = self.journal.get(key, hash)
         if completion is not None:
             self.status.replayed += 1
             return completion
-        name = self._cache_name(model, messages, sampling, key)
-        if name is not None and self.cache is not None:
+        name, identity = "", model.identity
+        if self.cache is not None and identity is not None:
+            name = reply_name(model.ref, identity, messages, sampling, key)
             completion = self.cache.get(name)
             if completion is not None:
                 self.status.cached += 1
-                self.journal.append(key, hash, completion)
+                self.journal.append(key, hash, completion, booked=Estimate(0, 0.0))
                 return completion
-        if self.batch_queue is not None:
-            self._check_budget(model)
-            waved = await self.batch_queue.ask_in_batch(model, messages, sampling, key, hash)
-            if waved is not None:
-                self._cache_reply(name, waved)
-                return waved
-        reply = await self._ask_model(model, messages, sampling, key)
-        self.journal.append(key, hash, reply.completion, reply.attempt, reply.booked)
-        self._cache_reply(name, reply.completion)
-        return reply.completion
-
-    def _cache_name(
-        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
-    ) -> str | None:
-        """Return the name of a reply in the cache; None if it is not cached: no cache, or a model
-        whose replies are not cached."""
-        if self.cache is None or (identity := model.identity) is None:
-            return None
-        return reply_name(model.ref, identity, messages, sampling, key)
-
-    def _cache_reply(self, name: str | None, completion: Completion) -> None:
-        if self.cache is not None and name is not None:
+        if self.batches is not None:
+            self.budget.check_price(model)
+            completion = await self.batches.ask(model, messages, sampling, key, hash)
+        if completion is None:
+            completion = await self._ask(model, messages, sampling, key, hash)
+        if self.cache is not None and name:
             self.cache.put(name, completion)
+        return completion
 
-    def limiter_of(self, model: Model) -> Limiter:
-        """Return the limiter of a model's endpoint, created at first use, with its state shown in
-        the status."""
+    async def _ask(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str, hash: str
+    ) -> Completion:
+        """Return the reply of a call of its own, after as many tries as help."""
+        self.budget.check_price(model)
+        await self.ensure_started(model)
+        need = call_estimate(model, messages, sampling)
+        tries, empty, limited, waited = 0, 0, 0, 0.0
+        while True:
+            check_gate()
+            try:
+                completion = await self._attempt(model, messages, sampling, key, hash, need)
+            except TransientModelError as raised:
+                error = raised
+            except UnclearRefusal as refusal:
+                self._count_refusal(model, refusal)
+                raise
+            else:
+                self.note_answered(model)
+                return completion
+            if error.rate_limited:
+                limited += 1
+            else:
+                tries += 1
+            empty += isinstance(error, EmptyReply)
+            retry = self.retry
+            if isinstance(error, Unreachable) and tries >= 3 and not self.has_answered(model):
+                raise FatalModelError(str(error)) from None
+            spent = tries >= retry.tries or empty >= retry.empty_tries
+            if spent or waited > retry.patience_s:
+                raise self.exhausted_error(model, error, tries + limited) from None
+            wait = retry.backoff_seconds(error, limited if error.rate_limited else tries)
+            waited += wait if error.rate_limited else 0.0
+            self.status.retries += 1
+            self.status.retrying += 1
+            try:
+                await pause(wait)
+            finally:
+                self.status.retrying -= 1
+
+    async def _attempt(
+        self,
+        model: Model,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        key: str,
+        hash: str,
+        need: Estimate,
+    ) -> Completion:
+        """Return the reply of one attempt, journalled; what it used is booked however it ends."""
+        limiter = self._limiter_of(model)
+        billed = not runs_here(model)
+        async with limiter.slot():
+            await self.budget.hold(need)
+            usage: Usage | None = None
+            attempt, lost, since = None, True, time.monotonic()
+            why: BaseException | None = None
+            try:
+                check_gate()
+                if billed and self.journal is not None and self.budget.has_limit:
+                    attempt = self.journal.hold(key, need)
+                completion = await self._send(model, messages, sampling, key)
+                usage, lost = _usage_of(completion), False
+                if not billed:
+                    usage = Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, 0.0)
+                if self.journal is not None:
+                    used, assumed = used_of(need, usage, model)
+                    self.journal.append(key, hash, completion, attempt, used if assumed else None)
+                return completion
+            except BaseException as error:
+                if usage is None:
+                    usage = getattr(error, "usage", None)
+                    if usage is None and billed and not _is_unbilled(error):
+                        usage = Usage()
+                if isinstance(error, TransientModelError) and error.rate_limited:
+                    limiter.pause_for(self.retry.retry_after(error))
+                    self.status.paused[model.endpoint] = limiter.paused_until
+                why = error
+                raise
+            finally:
+                used = self.budget.settle(need, usage, model, lost=lost)
+                self.status.calls += not lost
+                if usage is not None:
+                    self.status.add_usage(usage, used.usd)
+                if self.journal is not None and lost and (usage is not None or attempt):
+                    line = " ".join(str(why).split())[:200] or type(why).__name__
+                    self.journal.append_lost(key, line, attempt, used)
+                if log.isEnabledFor(logging.DEBUG):
+                    took = time.monotonic() - since
+                    log.debug("%s %s: %.3f s, %s", model.ref, key, took, why or usage)
+
+    async def _send(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
+    ) -> Completion:
+        limit = None if model.patient else self.retry.seconds_for(sampling.max_tokens)
+        try:
+            async with asyncio.timeout(limit):
+                return await model.complete(messages, sampling, key=key)
+        except TimeoutError:
+            raise BrokenReply(f"{model.ref}: no reply within {limit or 0:g} s") from None
+
+    def _limiter_of(self, model: Model) -> Limiter:
         name = model.endpoint
         if name not in self._limiters:
-            highest = model.concurrency or self.retry.concurrency
-            self._limiters[name] = Limiter(highest)
-            self.status.endpoints[name] = self._limiters[name].state
+            self._limiters[name] = Limiter(model.concurrency or self.retry.concurrency)
         return self._limiters[name]
 
     async def ensure_started(self, model: Model) -> None:
@@ -172,7 +239,7 @@ class Caller:
     def note_answered(self, model: Model) -> None:
         """Record that a model's endpoint has answered, which ends a series of failed calls."""
         self._answered.add(model.endpoint)
-        self._exhausted[model.endpoint] = 0
+        self._failed_in_a_row[model.endpoint] = 0
 
     def has_answered(self, model: Model) -> bool:
         """Return True if this model's endpoint has answered a call of this caller."""
@@ -181,235 +248,55 @@ class Caller:
     def exhausted_error(self, model: Model, error: TransientModelError, tries: int) -> Exception:
         """Count a call whose tries are used up and return its error, without raising it.
 
-        It is a FatalModelError once too many calls of the endpoint in a row have failed, else a
-        TransientModelError.
+        It is a FatalModelError that stops the run once too many calls of the endpoint in a row have
+        failed, else a TransientModelError.
         """
-        name = model.endpoint
-        self._exhausted[name] = self._exhausted.get(name, 0) + 1
-        if self._exhausted[name] >= self.retry.dead:
+        count = self._count_failure(model)
+        if count >= self.retry.dead:
             return FatalModelError(
-                f"{model.ref}: {self._exhausted[name]} calls in a row failed after {tries} tries "
-                f"each, the last with: {error}; resume when the provider works again"
+                f"{model.ref}: {count} calls in a row failed after {tries} tries each, the last "
+                f"with: {error}; resume when the provider works again"
             )
         return TransientModelError(f"{error} (after {tries} tries)")
+
+    def _count_refusal(self, model: Model, refusal: UnclearRefusal) -> None:
+        """Count a call that was refused nobody knows why; raise a FatalModelError that stops the
+        run if an endpoint that has never answered refuses too many."""
+        if not self.has_answered(model):
+            count = self._count_failure(model)
+            if count >= self.retry.dead:
+                raise FatalModelError(
+                    f"{model.ref}: the first {count} calls were refused, the last with: {refusal}"
+                ) from None
+
+    def _count_failure(self, model: Model) -> int:
+        name = model.endpoint
+        self._failed_in_a_row[name] = self._failed_in_a_row.get(name, 0) + 1
+        return self._failed_in_a_row[name]
 
     def count_unreadable(self, fault: str | None) -> FatalModelError | None:
         """Count a result that could not be parsed because of `fault`; None ends the series.
 
         Return, without raising it, the error that stops the run after too many in a row, else None.
         """
-        self._unreadable = 0 if fault is None else self._unreadable + 1
-        if self._unreadable < self.retry.unreadable:
+        self._unreadable_in_a_row = 0 if fault is None else self._unreadable_in_a_row + 1
+        if self._unreadable_in_a_row < self.retry.unreadable:
             return None
         return FatalModelError(
-            f"{self._unreadable} results in a row could not be parsed, the last: {fault}; look at "
-            "the replies (convbench view) and change the prompt or the model before you resume"
+            f"{self._unreadable_in_a_row} results in a row could not be parsed, the last: {fault}; "
+            "look at the replies (convbench view) and change the prompt or the model before you "
+            "resume"
         )
-
-    def use_batches(self, wait_s: float | None, *, collect_only: bool = False) -> BatchQueue:
-        """Send calls in batches from now on, if their model has batches, by the queue that is
-        returned, which is to be closed. A journal is needed.
-
-        `collect_only` waits for the batches of earlier processes and sends none. A call that waited
-        `wait_s` seconds for its batch is sent individually; None waits as long as it takes.
-        """
-        from convbench.engine.batch_job import BatchContext
-        from convbench.engine.batch_queue import BatchQueue
-
-        assert self.journal is not None
-        context = BatchContext(
-            self.journal, self.budget, self.retry, self.status, wait_s, collect_only
-        )
-        self.batch_queue = BatchQueue(
-            context, self.ensure_started, self.note_answered, self.exhausted_error
-        )
-        return self.batch_queue
-
-    def _check_budget(self, model: Model) -> None:
-        """Raise BudgetError for a model that the budget cannot count; checked once a model."""
-        if model.ref not in self._checked:
-            self.budget.check_price(model)
-            self._checked.add(model.ref)
-
-    async def _ask_model(
-        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
-    ) -> _Reply:
-        self._check_budget(model)
-        async with self._priming.enter(model, messages):
-            return await _Call(self, model, messages, sampling, key).get_reply()
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    """A reply with the name of its attempt and its booking."""
-
-    completion: Completion
-    attempt: str | None
-    booked: Booking
-
-
-class _Call:
-    """One call and its attempts."""
-
-    def __init__(
-        self,
-        caller: Caller,
-        model: Model,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        key: str,
-    ) -> None:
-        self.caller, self.model, self.key = caller, model, key
-        self.messages, self.sampling = messages, sampling
-        self.retry, self.status = caller.retry, caller.status
-        self.limiter = caller.limiter_of(model)
-        self.size = size_of(model, messages, sampling)
-        self.rates = caller.budget.rates_of(model)
-        self.tries = 0
-        self.limited = 0
-        self.held_up = 0.0
-
-    async def get_reply(self) -> _Reply:
-        await self.caller.ensure_started(self.model)
-        while True:
-            check_gate()
-            try:
-                reply = await self._attempt_once()
-            except TransientModelError as error:
-                await self._wait_or_raise(error)
-            else:
-                self.caller.note_answered(self.model)
-                return reply
-
-    async def _attempt_once(self) -> _Reply:
-        """Return the reply of one attempt within limiter and budget; its usage is booked however it
-        ends."""
-        async with self.limiter.hold_slot() as sent:
-            check_gate()
-            budget = self.caller.budget
-            await budget.reserve_call(self.rates, self.size)
-            try:
-                check_gate()
-                reply = await self._send_and_book()
-                self.limiter.on_success()
-                return reply
-            except TransientModelError as error:
-                if error.rate_limited:
-                    self.limiter.on_rate_limit(sent, self.retry.retry_after(error))
-                raise
-            finally:
-                budget.release_call(self.rates, self.size)
-
-    async def _send_and_book(self) -> _Reply:
-        """Return the reply of one attempt, booked with its reported usage or its upper bound."""
-        attempt, since = self._begin_attempt(), time.monotonic()
-        try:
-            self.caller.budget.before_attempt()
-            completion = await self._send_call()
-        except BaseException as error:
-            self._log_attempt(since, "%s: %s", type(error).__name__, error)
-            self._book_failure(attempt, error)
-            raise
-        note_reply_time(time.monotonic() - since)
-        self._log_attempt(
-            since,
-            "%s, %s + %s tokens",
-            completion.finish_reason,
-            completion.prompt_tokens,
-            completion.completion_tokens,
-        )
-        return _Reply(*self._book_reply(completion, attempt))
-
-    def _log_attempt(self, since: float, text: str, *values: object) -> None:
-        """Write one attempt to the debug log."""
-        if not log.isEnabledFor(logging.DEBUG):
-            return
-        took = time.monotonic() - since
-        log.debug("%s %s: %.3f s, " + text, self.model.ref, self.key, took, *values)
-
-    async def _send_call(self) -> Completion:
-        limit = None if self.model.patient else self.retry.seconds_for(self.sampling.max_tokens)
-        try:
-            async with asyncio.timeout(limit):
-                return await self.model.complete(self.messages, self.sampling, key=self.key)
-        except TimeoutError:
-            raise BrokenReply(f"{self.model.ref}: no reply within {limit or 0:g} s") from None
-
-    def _begin_attempt(self) -> str | None:
-        """Record an attempt before it is made and return its name; None if nothing records it."""
-        if self.caller.journal is None or runs_here(self.model):
-            return None
-        return self.caller.journal.begin_attempt(self.key, self.rates.likely_use(self.size))
-
-    def _book_reply(
-        self, completion: Completion, attempt: str | None
-    ) -> tuple[Completion, str | None, Booking]:
-        """Book an answered call; return (reply with plausible usage, attempt, booking)."""
-        booked, usage = self._book_usage(*usage_and_bytes(completion))
-        self.caller.budget.book_attempt(booked)
-        self.status.calls += 1
-        self.status.add_usage(usage, booked.usd)
-        return with_usage(completion, usage), attempt, booked
-
-    def _book_failure(self, attempt: str | None, error: BaseException) -> None:
-        """Book a failed attempt that may be billed, and record why it failed."""
-        usage: Usage | None = getattr(error, "usage", None)
-        booked: Booking | None = None
-        if usage is not None:
-            booked, usage = self._book_usage(usage)
-        elif not runs_here(self.model) and not _is_unbilled(error):
-            booked = bound_booking(self.size, self.rates)
-        if booked is not None:
-            self.caller.budget.book_attempt(booked, lost=True)
-            self.status.add_usage(usage or Usage(), booked.usd)
-        if attempt is not None and self.caller.journal is not None:
-            why = " ".join(str(error).split())[:200] or type(error).__name__
-            self.caller.journal.attempts.end_attempt(attempt, booked, why)
-
-    def _book_usage(self, usage: Usage, received: int = 0) -> tuple[Booking, Usage]:
-        """Return (booking, plausible usage) of an answer; the counts of a model that runs here are
-        believed."""
-        if runs_here(self.model):
-            prompt, reply = usage.prompt_tokens or 0, usage.completion_tokens or 0
-            self.rates.learn_billing(self.size, prompt, reply, 0.0)
-            return Booking(prompt + reply, usage.cost_usd or 0.0), usage
-        return book_usage(usage, self.size, self.rates, received)
-
-    async def _wait_or_raise(self, error: TransientModelError) -> None:
-        """Wait before another try. Raises FatalModelError or TransientModelError to give up."""
-        if error.rate_limited:
-            self.limited += 1
-        else:
-            self.tries += 1
-        self._give_up(error)
-        wait = self.retry.backoff_seconds(error, self.limited if error.rate_limited else self.tries)
-        if error.rate_limited:
-            self.held_up += wait
-        self.status.retries += 1
-        self.status.retrying += 1
-        try:
-            with idle_wait():
-                await asyncio.sleep(wait)
-        finally:
-            self.status.retrying -= 1
-
-    def _give_up(self, error: TransientModelError) -> None:
-        if (
-            isinstance(error, Unreachable)
-            and self.tries >= 3
-            and not self.caller.has_answered(self.model)
-        ):
-            raise FatalModelError(str(error)) from None
-        if self.tries >= self.retry.tries or self.held_up > self.retry.patience_s:
-            raise self.caller.exhausted_error(
-                self.model, error, self.tries + self.limited
-            ) from None
 
 
 def runs_here(model: Model) -> bool:
     """Return True for `rule:`, `scripted:`, `local:` and `vllm:` models and for tools, whose calls
     nobody bills."""
     return model.ref.partition(":")[0] in (*SCHEMES, "tools")
+
+
+def _usage_of(completion: Completion) -> Usage:
+    return Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
 
 
 def _is_unbilled(error: BaseException) -> bool:

@@ -1,24 +1,16 @@
-"""Limits on the calls of an endpoint: a rate, an adaptive concurrency, retries, and one first call
-ahead of others with the same prompt prefix.
-"""
+"""Limits on the calls of an endpoint: how many at once, pauses that it asks for, retries."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from convbench.engine.budget import usual_prompt
-from convbench.engine.jobs import idle_wait
-from convbench.engine.progress import EndpointState
+from convbench.engine.jobs import pause
 from convbench.errors import TransientModelError
-from convbench.models.model import Model
-from convbench.schema import Message, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +25,8 @@ class RetryPolicy:
     """Reply length in tokens beyond which the timeout grows in proportion."""
     tries: int = 8
     """Most failed attempts of a call, those by 429 not counted."""
+    empty_tries: int = 3
+    """The same for replies without text, which are paid for."""
     backoff_s: float = 0.5
     """First wait before another try; doubled each time."""
     longest_s: float = 30.0
@@ -61,179 +55,35 @@ class RetryPolicy:
         one, at most `longest_s`.
         """
         grown = min(self.backoff_s * 2.0 ** (min(tries, 20) - 1), self.longest_s)
-        wait = random.uniform(grown / 2, grown)
-        return max(wait, self.retry_after(error) or 0.0)
+        return max(random.uniform(grown / 2, grown), self.retry_after(error))
 
-    def retry_after(self, error: TransientModelError) -> float | None:
-        """Return the Retry-After of an error in seconds, from 0 to `retry_after_s`; None if it has
-        none."""
-        if error.retry_after is None:
-            return None
-        return min(max(0.0, error.retry_after), self.retry_after_s)
-
-
-SHRINK = 0.6
-"""Factor on the limit after a 429."""
-GROW = 1 / 16
-"""Share of the highest limit that one window of successes adds."""
+    def retry_after(self, error: TransientModelError) -> float:
+        """Return the Retry-After of an error in seconds, from 0 to `retry_after_s`; 0 without."""
+        return min(max(0.0, error.retry_after or 0.0), self.retry_after_s)
 
 
 class Limiter:
-    """Limits the concurrent calls of an endpoint (additive increase, multiplicative decrease).
+    """The slots of an endpoint, in the order of arrival, and the pause that it asked for."""
 
-    Calls that were sent before the last decrease do not cause another one: a burst of 429s from one
-    moment of overload counts once.
-    """
-
-    def __init__(self, highest: int) -> None:
-        self.state = EndpointState(limit=highest, highest=highest)
-        self._limit = float(highest)
-        self._shrunk_at = 0.0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def hold_slot(self) -> _Slot:
-        """Return an async context manager that waits for a slot, holds it and releases it at the
-        end.
-
-        It yields the `time.monotonic()` at which it got the slot. Raise Stopped if the run stops
-        while it waits.
-        """
-        return _Slot(self)
-
-    async def take_slot(self) -> None:
-        """Wait for a free slot and take it, in the order of arrival; raise Stopped if the run stops
-        meanwhile."""
-        if self._has_free_slot() and not self._waiting:
-            self.state.in_flight += 1
-            return
-        with idle_wait():
-            await self._wait_for_slot()
-
-    def release_slot(self) -> None:
-        """Release a slot that was taken and admit the next waiting calls."""
-        self.state.in_flight -= 1
-        self._wake_waiting()
-
-    def on_success(self) -> None:
-        """Increase the limit a little after a successful call, up to the highest, and admit waiting
-        calls."""
-        if self._limit < self.state.highest:
-            step = max(1.0, self.state.highest * GROW) / self._limit
-            self._set_limit(self._limit + step)
-            self._wake_waiting()
-
-    def on_rate_limit(self, sent: float, retry_after: float | None) -> None:
-        """Decrease the limit after a call got a 429, and send nothing for `retry_after` seconds.
-
-        The limit stays if the call was sent (`sent`, a `time.monotonic()`) before the last
-        decrease. None or 0 makes no pause.
-        """
-        if sent >= self._shrunk_at:
-            self._shrunk_at = time.monotonic()
-            self._set_limit(min(self._limit, self.state.in_flight or 1) * SHRINK)
-        if retry_after:
-            until = time.monotonic() + retry_after
-            self.state.paused_until = max(self.state.paused_until, until)
-
-    def _set_limit(self, value: float) -> None:
-        self._limit = min(max(1.0, value), float(self.state.highest))
-        self.state.limit = int(self._limit)
-
-    def _has_free_slot(self) -> bool:
-        paused = self.state.paused_until > time.monotonic()
-        return not paused and self.state.in_flight < self.state.limit
-
-    async def _wait_for_slot(self) -> None:
-        """Wait until a released slot, or the end of a pause, admits this call."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        self._wake_waiting()
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self.state.in_flight -= 1
-                self._wake_waiting()
-            raise
-
-    def _wake_waiting(self) -> None:
-        while self._waiting and self._has_free_slot():
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                self.state.in_flight += 1
-                waiter.set_result(None)
-        pause = self.state.paused_until - time.monotonic()
-        if self._waiting and pause > 0 and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(pause + 0.001, self._on_pause_end)
-
-    def _on_pause_end(self) -> None:
-        self._timer = None
-        self._wake_waiting()
-
-
-class _Slot:
-    """Context manager that holds a slot; a class is faster than a generator, and every call enters
-    one."""
-
-    __slots__ = ("_limiter",)
-
-    def __init__(self, limiter: Limiter) -> None:
-        self._limiter = limiter
-
-    async def __aenter__(self) -> float:
-        await self._limiter.take_slot()
-        return time.monotonic()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._limiter.release_slot()
-
-
-class PrefixGate:
-    """Lets the first call of each prompt prefix go ahead of those that share it."""
-
-    def __init__(self) -> None:
-        self._first: dict[bytes, asyncio.Future[None]] = {}
-
-    def enter(self, model: Model, messages: Sequence[Message]) -> AbstractAsyncContextManager[None]:
-        """Return an async context manager that waits until the first call with the same prefix has
-        ended, however it ends; the first call and one without a shared prefix do not wait."""
-        key = _prefix_key(model, messages)
-        return nullcontext() if key is None else self._enter_prefix(key)
+    def __init__(self, most: int) -> None:
+        self.in_flight = 0
+        self.paused_until = 0.0
+        """`time.monotonic()` until which nothing is sent (Retry-After)."""
+        self._slots = asyncio.Semaphore(most)
 
     @asynccontextmanager
-    async def _enter_prefix(self, key: bytes) -> AsyncIterator[None]:
-        waiting = self._first.get(key)
-        if waiting is not None:
-            with idle_wait():
-                await asyncio.shield(waiting)
-            yield
-            return
-        first = self._first[key] = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            first.set_result(None)
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot and the end of a pause, and hold the slot; raise Stopped if the run stops
+        during the pause."""
+        async with self._slots:
+            while (wait := self.paused_until - time.monotonic()) > 0:
+                await pause(wait)
+            self.in_flight += 1
+            try:
+                yield
+            finally:
+                self.in_flight -= 1
 
-
-def _prefix_key(model: Model, messages: Sequence[Message]) -> bytes | None:
-    """Return the hash of the prompt prefix that a call shares with others at this model; None if
-    there is none, or it is too short to be cached."""
-    if model.caches is None:
-        return None
-    marked = next((i for i, message in enumerate(messages) if "stable" in message), None)
-    if marked is None:
-        return None
-    if any(message["role"] == "assistant" for message in messages):
-        return None
-    last = messages[marked]
-    head: Message = {"role": "user", "content": text_of(last["content"])[: last["stable"]]}
-    shared = [*messages[:marked], head]
-    if usual_prompt(shared) < model.caches:
-        return None
-    digest = hashlib.sha256(model.endpoint.encode())
-    for message in shared:
-        digest.update(
-            f"\0{message['role']}\0{text_of(message['content'])}".encode(errors="replace")
-        )
-    return digest.digest()
+    def pause_for(self, seconds: float) -> None:
+        """Send nothing for so many seconds; an earlier pause that lasts longer stays."""
+        self.paused_until = max(self.paused_until, time.monotonic() + seconds)

@@ -47,15 +47,12 @@ class RecordedJobs(ABC, Generic[J, R]):
         """Return True if a call with this key in the journal belongs to these jobs."""
 
     def key_prefix(self, job: J) -> str | None:
-        """Return the prefix of a job's keys in the journal; by default None.
-
-        These calls are dropped from memory once the job's record is written; None keeps them.
-        """
+        """Return the prefix of a job's keys in the journal, whose calls are dropped from memory
+        once the job's record is written; None, the default, keeps them."""
         return None
 
     def record(self, job: J, result: R) -> bytes:
-        """Return the line, without line break, that is written for a job's result: by default its
-        JSON."""
+        """Return the line that is written for a job's result: by default its JSON."""
         line: str = result.model_dump_json()  # type: ignore[attr-defined]
         return line.encode()
 
@@ -64,12 +61,10 @@ class RecordedJobs(ABC, Generic[J, R]):
         return getattr(result, "failure", None) is not None
 
     def count(self, job: J, result: R) -> Any:
-        """Count a record that was written; by default nothing is done, and what is returned is
-        ignored."""
+        """Count a record that was written; by default nothing is done."""
 
     def unreadable(self, result: R) -> str | None:
-        """Return why a model's reply could not be parsed; None for any other result, which is the
-        default.
+        """Return why a model's reply could not be parsed; None, the default, for any other result.
 
         Too many in a row stop the run.
         """
@@ -80,15 +75,15 @@ async def run_recorded(work: RecordedJobs[J, R], caller: Caller, concurrency: in
     """Run jobs, at most `concurrency` at once (all with batches), append their records; return how
     they ended.
 
-    The calls of these jobs are loaded from the journal first, and forgotten once a job's record is
-    written, so that a crash loses only the calls in flight.
+    Open batches are collected and the calls of these jobs loaded from the journal first, and
+    forgotten once a job's record is written, so that a crash loses only the calls in flight.
     """
     total = len(work)
+    if caller.batches is not None:
+        await caller.batches.collect_open()
     if caller.journal is not None:
         caller.journal.load_calls(work.owns)
-    if caller.batch_queue is not None:
-        caller.batch_queue.load_batches(work.owns)
-    if caller.batch_queue is not None or concurrency > total:
+    if caller.batches is not None or concurrency > total:
         # a job that waits for a batch costs next to nothing; a worker without a job costs memory
         concurrency = total
     caller.status.total = total
@@ -106,7 +101,7 @@ async def run_recorded(work: RecordedJobs[J, R], caller: Caller, concurrency: in
             if result is not None:
                 write_record(job, result)
 
-        def stop_reason(result: R) -> FatalModelError | None:
+        def stop_after(result: R) -> FatalModelError | None:
             fault = work.unreadable(result)
             if fault is None and work.is_failed(result):
                 return None  # failed for another reason, which says nothing about replies
@@ -120,5 +115,5 @@ async def run_recorded(work: RecordedJobs[J, R], caller: Caller, concurrency: in
             on_error=record_error,
             status=caller.status,
             failed=work.is_failed,
-            stops=stop_reason,
+            stops=stop_after,
         )

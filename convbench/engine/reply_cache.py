@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from convbench.engine.journal import completion_of, dump_noun, fields_of
+from convbench.engine.journal import dump_noun, read_reply_record, reply_record
 from convbench.errors import RunError
 from convbench.schema import Completion, Message, Sampling, without_stable
 from convbench.util.redact import redact_bytes
@@ -28,7 +28,8 @@ from convbench.util.regular import open_to_read
 VERSION = 1
 """Version of the names of replies; raised if the same name would mean something else."""
 CONVERSATION = re.compile(r"\b[0-9a-f]{20}\b")
-"""A conversation's id in a call's key."""
+"""A conversation's id in a call's key, as in a judge's: it belongs to one run, and the
+conversation's text is in the messages."""
 
 
 class ReplyCache:
@@ -42,7 +43,10 @@ class ReplyCache:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _make_private(path)
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            except FileExistsError:
+                open_to_read(path).close()  # a device or pipe is refused
             self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
@@ -54,30 +58,19 @@ class ReplyCache:
             raise self._cache_error(error) from None
 
     def get(self, name: str) -> Completion | None:
-        """Return the reply of this name with cost 0; None if there is none or an earlier version
-        wrote it.
-
-        Raise RunError if the file cannot be read.
-        """
+        """Return the reply of this name, with cost 0; None if there is none."""
         try:
             query = "SELECT record FROM replies WHERE name = ?"
             row = self._database.execute(query, (name,)).fetchone()
+            return None if row is None else replace(read_reply_record(row[0]), cost_usd=0.0)
         except sqlite3.Error as error:
             raise self._cache_error(error) from None
-        if row is None:
+        except ValueError:
             return None
-        try:
-            completion = completion_of(orjson.loads(row[0]))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return None  # written by an earlier version
-        return replace(completion, cost_usd=0.0)
 
     def put(self, name: str, completion: Completion) -> None:
-        """Store a reply under a name, in place of an earlier one, with keys redacted.
-
-        Log-probabilities are not stored. Raise RunError if it cannot be written.
-        """
-        record = redact_bytes(orjson.dumps(fields_of(completion), default=dump_noun))
+        """Store a reply under a name, in place of an earlier one, with keys redacted."""
+        record = redact_bytes(orjson.dumps(reply_record(completion), default=dump_noun))
         try:
             self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (name, record))
         except sqlite3.Error as error:
@@ -88,24 +81,11 @@ class ReplyCache:
         self._database.close()
 
     def _cache_error(self, error: Exception) -> RunError:
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
         return RunError(
-            f"{self.path}: cannot be used as a cache of replies: {_error_text(error)}; name "
-            "another with "
+            f"{self.path}: cannot be used as a cache of replies: {why}; name another with "
             "--cache FILE, or remove it"
         )
-
-
-def _make_private(path: Path) -> None:
-    """Create the file if it is missing, readable by its owner only, since it holds conversations.
-    Raises OSError if the path is something else, such as a device."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        open_to_read(path).close()
-
-
-def _error_text(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def reply_name(
@@ -118,8 +98,8 @@ def reply_name(
     """Return 64 hex digits that identify one reply.
 
     `identity` is what else the model's replies depend on (`Model.identity`); `key` is the journal's
-    key, which names question, sample and step. A conversation id in it, as in a judge's key, is
-    removed: it belongs to one run, and the conversation's text is in the messages."""
+    key, which names question, sample and step.
+    """
     read = without_stable(messages)
     data = orjson.dumps(
         [VERSION, ref, identity, sampling.model_dump(), read, CONVERSATION.sub("", key)],

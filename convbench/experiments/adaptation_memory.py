@@ -9,8 +9,8 @@ from convbench.judges.kinds import kind_of
 from convbench.judges.resolve import Judge
 from convbench.learn.memory import MemoryParts, StepRows, step_memory
 from convbench.learn.placement import Machine, format_gb, this_machine
+from convbench.learn.shapes import ModelShape, shape_of
 from convbench.models.devices import missing_devices
-from convbench.models.weights_path import ModelShape, shape_of
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.rollout.calls import device_placement
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from convbench.learn.plan import FLOPS
-from convbench.models.weights_path import shape_of
+from convbench.learn.shapes import shape_of
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.preview import CallEstimate
 

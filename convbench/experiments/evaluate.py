@@ -244,7 +244,7 @@ def _with_parents_engine(parent: Run, folder: Path, options: EvalOptions) -> str
     else:
         manifest = parent.manifest
         engine = manifest.cast[manifest.protocol.policy].model
-        if not can_run(options.calls.vllm_python):
+        if not can_run():
             return policy
     named = policy != str(folder) or options.calls.api_base is not None
     is_served = engine.startswith("vllm:") and not named and folder.is_dir()

@@ -40,7 +40,7 @@ from convbench.learn.train import (
 )
 from convbench.models.devices import check_apart, missing_devices
 from convbench.models.open import OPENAI, base_of, policy_or_default
-from convbench.models.weights_path import check_model, resolve_reference
+from convbench.models.weights_path import check_model, weights_of
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, parse_devices
@@ -279,7 +279,6 @@ def _policy_member(spec: ExperimentSpec, options: ExperimentOptions) -> ModelCon
     name = policy_or_default(
         spec.model,
         api_base=calls.api_base,
-        vllm_python=calls.vllm_python,
         specs=options.specs.folders,
     )
     return make_model_config(name, spec.max_tokens, calls.api_base, options.specs)
@@ -397,7 +396,7 @@ def _training_check(
         findings.notes.update(dict.fromkeys(LAUNCH_NOTE.sub("", note) for note in notes))
         if policy is not None:
             start = recipe.model or policy.weights or policy.model
-            check_model(resolve_reference(start) or start)
+            check_model(weights_of(start) or start)
 
     return check_training
 

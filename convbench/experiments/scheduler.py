@@ -392,7 +392,6 @@ def _policy_reference(planned: PlannedStep, options: ExperimentOptions) -> str:
         name = policy_or_default(
             planned.spec.model,
             api_base=calls.api_base,
-            vllm_python=calls.vllm_python,
             specs=folders,
         )
         return resolve(name, api_base=calls.api_base, specs=folders).ref

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from convbench import prompts
-from convbench.engine.caller import offload_read
 from convbench.errors import FatalModelError, ModelError
 from convbench.judges.fence import (
     ABOUT,
@@ -213,7 +211,7 @@ async def ask_judge(
             return AskOutcome(error, tuple(replies))
         replies.append(reply)
         text = text_of(reply.content)
-        result = await offload_read(partial(form.read, text), [text])
+        result = form.read(text)
         if reply.finish_reason == "length" and text.rstrip()[-1:].isdigit():
             result = Complaint("Your reply was cut within a number. Please give a shorter one.")
         if not isinstance(result, Complaint):

@@ -20,7 +20,7 @@ from convbench.judges.run import (
     judge_with_model,
 )
 from convbench.models.aliases import SCHEMES, aliases, resolve
-from convbench.models.batch import no_batches
+from convbench.models.model import no_batches
 from convbench.models.open import has_batches
 from convbench.models.prices import is_provider
 from convbench.options.judge import JudgeOptions

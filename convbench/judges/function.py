@@ -6,13 +6,11 @@ import inspect
 from collections.abc import Mapping
 from functools import partial
 
-from convbench.engine.caller import offload_read
 from convbench.errors import DataError
 from convbench.judges.resolve import Judge
 from convbench.judges.verdicts import scored_verdict
 from convbench.judges.work import Case, JudgeTools, open_without_model
 from convbench.schema import Verdict
-from convbench.views import turn_texts
 
 open_kind = open_without_model
 """A function needs nothing opened."""
@@ -33,7 +31,7 @@ async def score(case: Case, tools: JudgeTools) -> Verdict:
     known = inspect.signature(function).parameters
     extra = {name: value for name, value in run.items() if name in known}
     call = partial(function, case.conversation, case.example, case.protocol, **extra)
-    result = await offload_read(call, turn_texts(case.conversation))
+    result = call()
     if inspect.isawaitable(result):
         result = await result
     scores, details = result if isinstance(result, tuple) else (result, {})

@@ -98,4 +98,4 @@ def _structured_mode(judge: Judge, calls: CallOptions) -> Structured:
     if judge.spec.replies != "structured" or judge.model is None:
         return "text"
     reference = resolve(judge.model, specs=calls.specs, short=judge.short_name)
-    return reference.alias.structured or structured_of(reference)
+    return structured_of(reference)

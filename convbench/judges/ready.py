@@ -105,9 +105,7 @@ def try_model(
 
     async def open_and_close() -> None:
         model = (
-            open_model(
-                ref, api_base=base, vllm_python=calls.vllm_python, specs=calls.specs, short=short
-            )
+            open_model(ref, api_base=base, specs=calls.specs, short=short)
             if run is None
             else open_for(run, ref, base, calls, short=short, role="judge")
         )

@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 from convbench.answers.tags import without_thinking
-from convbench.engine.caller import offload_read
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.models.weights_path import find_file
 from convbench.sandbox import tailwind
@@ -23,7 +22,7 @@ from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.page import first_html, html_of, one_photo
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
 from convbench.util.install import with_extra
-from convbench.views import policy_turns, turn_texts
+from convbench.views import policy_turns
 
 COLUMNS = 64
 WIDTHS = (640, 320, 160)
@@ -269,7 +268,7 @@ async def score(
     try:
         expected = await cached_shot(reference)
         page = partial(_own_page, conversation, protocol, spec.args)
-        shot, why = await _shoot_or_black(await offload_read(page, turn_texts(conversation)))
+        shot, why = await _shoot_or_black(page())
         scores = measure_pages(shot, expected, spec.args)
         baselines = await _baseline_scores(reference, others, spec.args)
     except MissingDependency as error:

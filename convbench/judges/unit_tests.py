@@ -24,15 +24,14 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from convbench.answers.tags import without_thinking
-from convbench.engine.caller import offload_read
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.sandbox import CallOutcome, Limits, agree, check_reference, run_calls_async
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
-from convbench.views import heard_text, policy_turns, turn_texts
+from convbench.views import heard_text, policy_turns
 
 CONSTANTS = (
     "False",
@@ -124,9 +123,7 @@ async def score(
         expected = await task.reference_outcomes()
         if not paper:  # with the paper's checker the answer fails where the reference does
             check_reference(expected, example.example_id)
-        code = await offload_read(
-            partial(answer_code, conversation, protocol), turn_texts(conversation)
-        )
+        code = answer_code(conversation, protocol)
         outcomes = await run_calls_async(code, calls, limits)
         constants, constant = await task.constant_floor()
         if paper:  # an exception passes no test with the paper's checker

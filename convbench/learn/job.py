@@ -25,7 +25,7 @@ from convbench.learn.steps import row_limit
 from convbench.learn.stored_rows import ROWS, StoredData, read_data, write_data
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
-from convbench.models.weights_path import content_hash, resolve_reference
+from convbench.models.weights_path import content_hash, weights_of
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import LaunchSpec, Recipe
@@ -116,7 +116,7 @@ class Job:
     def model(self) -> str:
         """The model to start from: a path or Hub id."""
         assert self.recipe.model is not None
-        return resolve_reference(self.recipe.model) or self.recipe.model
+        return weights_of(self.recipe.model) or self.recipe.model
 
     @cached_property
     def chat(self) -> ChatTokens:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from convbench.judges.adaptation.settings import InnerSettings, rows_at_once
-from convbench.models.weights_path import ModelShape
+from convbench.learn.shapes import ModelShape
 from convbench.schema.recipe import LaunchSpec, Recipe
 
 Kind = Literal["weighted", "preference", "critic", "distillation", "pretraining"]

@@ -17,8 +17,8 @@ from convbench.learn.placement import (
     format_gb,
     place_training,
 )
+from convbench.learn.shapes import ModelShape, shape_of
 from convbench.learn.steps import row_limit
-from convbench.models.weights_path import ModelShape, shape_of
 from convbench.schema import Conversation, ProtocolSpec
 from convbench.schema.recipe import LaunchSpec, Recipe
 from convbench.store.run import Run

@@ -28,9 +28,9 @@ from convbench.learn.memory import (
     shard_plan,
     step_memory,
 )
+from convbench.learn.shapes import ModelShape
 from convbench.learn.steps import with_accumulation
 from convbench.models.devices import GB, host_memory, list_devices
-from convbench.models.weights_path import ModelShape
 from convbench.schema.recipe import LaunchSpec, Recipe
 
 FULL_BYTES = 8

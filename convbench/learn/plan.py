@@ -18,10 +18,11 @@ from convbench.learn.placement import (
     TrainingPlacement,
     this_machine,
 )
+from convbench.learn.shapes import ModelShape, shape_of
 from convbench.learn.steps import StepCount, row_limit
 from convbench.learn.train import load_recipe, planned_placement, split_sets
 from convbench.models.devices import GB, parse_cards
-from convbench.models.weights_path import ModelShape, policy_weights, resolve_reference, shape_of
+from convbench.models.weights_path import policy_weights, weights_of
 from convbench.options.plan import PlanOptions
 from convbench.options.specs import load_plugins
 from convbench.options.train import TrainOptions
@@ -79,7 +80,7 @@ def plan_training(options: PlanOptions) -> TrainingPlan:
             f"model {model!r}: found no config.json of a known form; expected a folder that has "
             "one, or the id of a model on the Hub that can be reached"
         )
-    recipe = recipe.model_copy(update={"model": resolve_reference(model) or model})
+    recipe = recipe.model_copy(update={"model": weights_of(model) or model})
     limit = row_limit(recipe)
     if run is not None and options.tokens is None:
         lengths = measure_rows([run], recipe, limit)
@@ -174,7 +175,7 @@ def _measured_rate(run: Run, recipe: Recipe, processes: int) -> tuple[float, Pat
         of_training = [training.get(name) for name in ("recipe", "processes", "unit")]
         same = of_training == [recipe.name, processes, recipe.data.unit]
         base = str(training.get("base"))
-        if same and (resolve_reference(base) or base) == recipe.model:
+        if same and (weights_of(base) or base) == recipe.model:
             rates += [(rate, folder) for rate in _logged_rates(training.get("log") or ())]
     return rates[-1] if rates else None
 

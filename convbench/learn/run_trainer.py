@@ -15,7 +15,7 @@ from convbench.learn.job import Job, TrainContext
 from convbench.learn.pairs import Pairs
 from convbench.learn.stored_rows import ROWS
 from convbench.learn.weights import Weighted
-from convbench.models.refusals import to_stderr
+from convbench.models.parameters import to_stderr
 from convbench.models.vllm import free_port
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import RECIPE, Checkpoint

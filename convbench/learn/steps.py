@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convbench.errors import TrainError
-from convbench.models.weights_path import max_positions, resolve_reference
+from convbench.models.weights_path import max_positions, weights_of
 from convbench.schema.recipe import Fit, Recipe, TieRule
 
 
@@ -15,7 +15,7 @@ def row_limit(recipe: Recipe) -> int | None:
     """Return most tokens of a row: the recipe's limit or its model's positions, whichever is less;
     None without a limit."""
     model = recipe.model or ""
-    limits = [recipe.data.max_length, max_positions(resolve_reference(model) or model)]
+    limits = [recipe.data.max_length, max_positions(weights_of(model) or model)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 

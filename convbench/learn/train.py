@@ -39,7 +39,7 @@ from convbench.models.weights_path import (
     check_model,
     member_weights,
     policy_weights,
-    resolve_reference,
+    weights_of,
 )
 from convbench.options.specs import load_plugins
 from convbench.options.train import TrainOptions
@@ -294,7 +294,7 @@ def resolve_recipe(options: TrainOptions, runs: Sequence[Run], sets: dict[str, A
     run = runs[0]
     recipe = load_recipe(options, sets)
     model = options.model or recipe.model or policy_weights(run.manifest)
-    location = resolve_reference(model) or model
+    location = weights_of(model) or model
     check_model(location)
     folder = Path(location).expanduser()
     if model not in SHIPPED_REFS:

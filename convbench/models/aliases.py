@@ -20,7 +20,6 @@ from convbench.models import prices
 from convbench.models.weights_path import sibling_hint, without_latest
 from convbench.schema import FrozenModel
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
-from convbench.util.words import Structured
 
 SCHEMES = ("rule", "scripted", "local", "vllm")
 """Kinds of model that convbench runs itself: `SCHEME:REST`."""
@@ -29,15 +28,13 @@ USER_FILE = Path("~/.config/convbench/models.yaml")
 VARIABLE = "CONVBENCH_MODEL"
 """Environment variable that names another default policy."""
 
-Droppable = Literal["temperature", "top_p", "seed", "reasoning_effort"]
-
 
 class Alias(FrozenModel):
     """The meaning of a short name: a model's `ref`, or `retired` with its `successor`."""
 
     ref: str | None = None
     """Model reference: `provider/name` as litellm writes it, `vllm:ID`, `local:PATH`."""
-    drop: tuple[Droppable, ...] = ()
+    drop: tuple[Literal["temperature", "top_p", "seed", "reasoning_effort"], ...] = ()
     """Sampling parameters that this model refuses; they are not sent, which is noted once."""
     headroom: int = Field(default=0, ge=0)
     """Tokens added to max_tokens for reasoning that the provider counts but does not show."""
@@ -48,8 +45,6 @@ class Alias(FrozenModel):
     """Which of its earlier reasoning is sent back with the next call."""
     extra_body: ExtraBody = Field(default_factory=dict)
     """Additional fields of every request."""
-    structured: Structured | None = None
-    """How it is made to reply by a JSON schema; null decides by provider and price list."""
     weights: str | None = None
     """Where the weights of a served name lie, so that training finds them."""
     input_per_million: float | None = Field(default=None, ge=0)
@@ -96,18 +91,12 @@ class ResolvedModel:
 
     @property
     def provider(self) -> str:
-        """Return the text before the first slash of `ref`, e.g. `openai`: litellm's provider.
-
-        It has no meaning for `local:`, `vllm:`, `rule:` and `scripted:` references.
-        """
+        """Return the text before the first slash of `ref`, e.g. `openai`: litellm's provider."""
         return self.ref.split("/", 1)[0]
 
     @property
     def name(self) -> str:
-        """Return the text after the first slash of `ref`: the model's name at its provider.
-
-        Raise IndexError for a reference without a slash.
-        """
+        """Return the text after the first slash of `ref`: the model's name at its provider."""
         return self.ref.split("/", 1)[1]
 
 
@@ -119,21 +108,16 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
     ./specs, the user's file, the shipped one. Raise SpecError for an invalid file, or if one of
     `specs` is missing.
     """
-    default: str | None = None
+    files = [content for _, content in _iter_files(specs)]
     models: dict[str, Alias] = {}
-    for _, content in _iter_files(specs):
-        default = default or content.default
-        models = {**models, **{n: a for n, a in content.models.items() if n not in models}}
+    for content in files:
+        models |= {name: each for name, each in content.models.items() if name not in models}
+    default = next((content.default for content in files if content.default), None)
     return AliasFile(default=default, models=models)
 
 
 def file_of(name: str, specs: Sequence[Path] = ()) -> Path:
-    """Return the path of the first `models.yaml` that defines a short name.
-
-    They are searched in the order of `aliases`: those of the folders `specs` and of ./specs, the
-    user's, the shipped one. Raise StopIteration for an unknown name, SpecError for an invalid file
-    before it, or if one of `specs` is no folder.
-    """
+    """Return the path of the first `models.yaml` that defines a short name."""
     return next(path for path, content in _iter_files(specs) if name in content.models)
 
 
@@ -176,41 +160,6 @@ def resolve(
     return replace(model, alias=alias)
 
 
-def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedModel:
-    """Return the model for anything but a short name. Raises FatalModelError."""
-    scheme, _, rest = ref.partition(":")
-    if scheme in SCHEMES and rest:
-        return ResolvedModel(without_latest(ref))
-    if not ref.strip() or (ref.rstrip()[-1] == "/" and prices.is_provider(ref.split("/", 1)[0])):
-        raise FatalModelError(
-            f"found {ref!r} as a model; expected a name too: PROVIDER/NAME, e.g. openai/gpt-4o-mini"
-        )
-    if _is_checkpoint(Path(ref)):
-        if api_base is None:
-            return ResolvedModel(f"local:{without_latest(ref)}")
-        # Servers name a model by the folder that they were started with.
-        alias = Alias(ref=f"openai/{ref}", weights=without_latest(ref))
-        return ResolvedModel(f"openai/{ref}", alias)
-    if api_base is None and _is_path(ref):
-        raise FatalModelError(f"{ref}: no such folder of weights{sibling_hint(ref)}")
-    if api_base is None and "/" not in ref and (provider := prices.provider_of(ref)):
-        return ResolvedModel(f"{provider}/{ref}")
-    if "/" in ref and (api_base is None or prices.is_provider(ref.split("/", 1)[0])):
-        return ResolvedModel(ref)
-    if api_base is not None:
-        return ResolvedModel(f"openai/{ref}")
-    raise FatalModelError(_unknown_message(ref, known))
-
-
-def default_policy(specs: Sequence[Path] = ()) -> str:
-    """Return the default policy as it is written: a short name or a reference, not checked.
-
-    It is CONVBENCH_MODEL, else the `default` of the first file of aliases that has one, else
-    `llama-3.1-8b`.
-    """
-    return os.environ.get(VARIABLE) or aliases(specs).default or "llama-3.1-8b"
-
-
 def _resolve_alias(name: str, alias: Alias) -> ResolvedModel:
     if alias.ref is None:
         instead = f"; use {alias.successor}" if alias.successor else ""
@@ -221,21 +170,44 @@ def _resolve_alias(name: str, alias: Alias) -> ResolvedModel:
     return ResolvedModel(alias.ref, alias, name)
 
 
-def _is_path(ref: str) -> bool:
-    """Return True if a reference can only be a folder's path, or names an existing folder."""
+def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedModel:
+    """Return the model for anything but a short name. Raises FatalModelError."""
+    scheme, _, rest = ref.partition(":")
+    if scheme in SCHEMES and rest:
+        return ResolvedModel(without_latest(ref))
+    provided = prices.is_provider(ref.split("/", 1)[0])
+    if not ref.strip() or (ref.rstrip()[-1] == "/" and provided):
+        raise FatalModelError(
+            f"found {ref!r} as a model; expected a name too: PROVIDER/NAME, e.g. openai/gpt-4o-mini"
+        )
     path = Path(ref)
+    if (path / "config.json").is_file() or (path / "adapter_config.json").is_file():
+        if api_base is None:
+            return ResolvedModel(f"local:{without_latest(ref)}")
+        # Servers name a model by the folder that they were started with.
+        alias = Alias(ref=f"openai/{ref}", weights=without_latest(ref))
+        return ResolvedModel(f"openai/{ref}", alias)
+    if api_base is not None:
+        return ResolvedModel(ref if "/" in ref and provided else f"openai/{ref}")
     marked = ref.startswith(("/", ".", "~")) or "checkpoints" in path.parts
-    return marked or ("/" in ref and path.is_dir() and not prices.is_provider(path.parts[0]))
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return (path / "config.json").is_file() or (path / "adapter_config.json").is_file()
-
-
-def _unknown_message(ref: str, known: list[str]) -> str:
+    if marked or ("/" in ref and path.is_dir() and not provided):
+        raise FatalModelError(f"{ref}: no such folder of weights{sibling_hint(ref)}")
+    if "/" in ref:
+        return ResolvedModel(ref)
+    if provider := prices.provider_of(ref):
+        return ResolvedModel(f"{provider}/{ref}")
     close = difflib.get_close_matches(ref, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
-    return (
+    raise FatalModelError(
         f"no model {ref!r}; {hint}expected provider/name (e.g. openai/gpt-4o-mini), local:PATH, "
         f"vllm:HF_ID, --api-base with the name a server gives it, or one of: {', '.join(known)}"
     )
+
+
+def default_policy(specs: Sequence[Path] = ()) -> str:
+    """Return the default policy as it is written: a short name or a reference, not checked.
+
+    It is CONVBENCH_MODEL, else the `default` of the first file of aliases that has one, else
+    `llama-3.1-8b`.
+    """
+    return os.environ.get(VARIABLE) or aliases(specs).default or "llama-3.1-8b"

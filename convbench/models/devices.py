@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import combinations
 
 from convbench.errors import FatalModelError, SpecError
@@ -38,7 +39,8 @@ class Device:
 def list_devices() -> tuple[Device, ...]:
     """Return the accelerators that this process may use; a device's number is its index here.
 
-    They are those simulated by CONVBENCH_SIMULATED_DEVICES, else those that `nvidia-smi` lists;
+    They are those simulated by CONVBENCH_SIMULATED_DEVICES, else those that `nvidia-smi` lists,
+    asked once a process;
     CUDA_VISIBLE_DEVICES selects and orders them, with memory 0 for a name that is not listed. The
     tuple is empty without any. Raise SpecError if the simulated ones are not `COUNTxGB`.
     """
@@ -79,6 +81,7 @@ def host_memory() -> int:
     return int(simulated) * GB
 
 
+@cache
 def _nvidia_devices() -> tuple[Device, ...]:
     program = shutil.which("nvidia-smi")
     if program is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 from convbench.errors import FatalModelError, MissingDependency
 from convbench.models.model import Model
 from convbench.models.replies import parse_tool_calls, split_reasoning
-from convbench.models.weights_path import adapter_base, resolve_path
+from convbench.models.weights_path import adapter_base, check_weights
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart, ToolCall
 from convbench.schema.reasoning import Effort, Reads
 from convbench.util.install import with_extra
 from convbench.views import for_template, shows_system, shows_text, without_system
 
 if TYPE_CHECKING:
-    from convbench.models.batcher import Batcher
+    from convbench.models.local_engine import Engine
 
-ROWS = 160
-"""Most calls in one batch, and most conversations at once; each keeps its slot."""
+ROWS = 64
+"""Most calls in one batch, and most conversations at once; each keeps its row."""
 LOADING = threading.Lock()
 """Held while a model loads: transformers makes tensors without data for all threads meanwhile."""
 EFFORT = "reasoning_effort"
 CPU_MEMORY = 2 << 30
 """Bytes of the cache on CPU."""
 CUDA_SHARE = 0.8
-"""Share of the free CUDA memory that the cache may take."""
+"""Share of the CUDA memory beside the weights that the cache may take."""
 
 
 class LocalModel(Model):
@@ -53,12 +52,11 @@ class LocalModel(Model):
         """`share` is the share of a CUDA device's memory for weights and cache, 0 to 1; None takes
         all that is free."""
         self.ref, self.reads = ref, reads
+        self.path = check_weights(ref.removeprefix("local:"))
         self._options = dict(template or {})
-        self.path = resolve_path(ref.removeprefix("local:"))
         self._context, self._device, self._share = context, device, share
-        self._limit = 0
         self._starting = asyncio.Lock()
-        self._batcher: Batcher | None = None
+        self._engine: Engine | None = None
         self._tokenizer: Any = None
         self._folds_system = self._parts = False
 
@@ -70,11 +68,8 @@ class LocalModel(Model):
             needed.append("peft")
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
-            raise MissingDependency(
-                " and ".join(missing),
-                needed_for=self.ref,
-                install=with_extra("train" if "peft" in missing else "local"),
-            )
+            extra = with_extra("train" if "peft" in missing else "local")
+            raise MissingDependency(" and ".join(missing), needed_for=self.ref, install=extra)
 
     async def start(self) -> None:
         """Load tokenizer and weights, unless they are loaded; calls at the same time wait for one
@@ -83,39 +78,48 @@ class LocalModel(Model):
         Raise FatalModelError if they do not load, MissingDependency if a package is missing.
         """
         async with self._starting:
-            if self._batcher is None:
-                self._batcher = await self._start_batcher()
+            if self._engine is None:
+                self._engine = await self._start_engine()
 
-    async def _start_batcher(self) -> Batcher:
+    async def _start_engine(self) -> Engine:
         self.check()
-        from convbench.models.batcher import Batcher
+        from convbench.models.local_engine import Engine
 
-        batcher = Batcher(
-            self._load_model,
-            loop=asyncio.get_running_loop(),
-            most=ROWS,
-            memory=lambda model: _cache_memory(model, self._share),
-        )
+        loop = asyncio.get_running_loop()
+        engine = Engine(self._load_model, loop=loop, most=ROWS, memory=self._cache_bytes)
         try:
-            await batcher.ready
+            await engine.ready
         except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
             line = str(error).strip().split("\n")[0]
             raise FatalModelError(f"{self.ref}: cannot be loaded: {line}") from error
-        batcher.ends, batcher.top_k = self._end_ids(batcher.model), self._read_top_k(batcher.model)
-        return batcher
+        engine.ends, engine.top_k = self._ends, self._top_k
+        return engine
 
     def _load_model(self) -> Any:
-        """Return the model, in evaluation mode; runs in the batcher's thread."""
+        """Return the model in evaluation mode, and note what its files say; runs in the engine's
+        thread."""
         with LOADING:
             from convbench.models.weights import load_model, load_tokenizer
 
             self._tokenizer = load_tokenizer(self.path)
             model = load_model(self.path, self._device)
-        self.read_template()
-        self._limit = _max_context(self.ref, model.config)
-        if self._context is not None:
-            self._limit = min(self._limit, self._context)
+        self._parts = not shows_text(self._render_template)
+        self._folds_system = not shows_system(
+            lambda messages: self._render_template(for_template(messages, parts=self._parts))
+        )
+        self._limit = min(_longest_context(self.ref, model.config), self._context or 1 << 30)
+        own = model.generation_config
+        named = getattr(own, "eos_token_id", None)
+        ids = {*(named if isinstance(named, list) else [named]), self._tokenizer.eos_token_id}
+        self._ends = frozenset(i for i in ids if i is not None)
+        top_k, self._top_p = getattr(own, "top_k", None), getattr(own, "top_p", None)
+        # transformers' default of 50 was chosen by nobody
+        self._top_k = None if top_k in (None, 0, 50) else int(top_k)
+        self._memory = _memory_beside(model, self._share)
         return model
+
+    def _cache_bytes(self, model: Any) -> int:
+        return self._memory
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
@@ -128,11 +132,10 @@ class LocalModel(Model):
         FatalModelError, which does not stop the run, if the prompt fills the context; for images,
         one that does.
         """
-        from convbench.models.sampling import Generation, UniformStream
+        from convbench.models.local_engine import Generation, uniforms_of
 
-        if self._batcher is None:
-            await self.start()
-        assert self._batcher is not None
+        await self.start()
+        assert self._engine is not None
         prompt = self.prompt_tokens(messages, sampling.reasoning_effort, sampling.tools)
         room = self._limit - len(prompt)
         if room < 1:
@@ -141,59 +144,46 @@ class LocalModel(Model):
                 f"{self._limit}",
                 stops_run=False,
             )
-        row = Generation(
+        if sampling.top_p is None and self._top_p is not None:
+            sampling = sampling.model_copy(update={"top_p": self._top_p})
+        call = Generation(
             prompt,
-            len(prompt),
             min(sampling.max_tokens, room),
-            self._with_defaults(sampling),
-            UniformStream(sampling.seed, key),
+            sampling,
+            uniforms_of(sampling.seed, key),
             asyncio.get_running_loop().create_future(),
-            *_prefix_names(messages),
         )
-        self._batcher.submit(row)
-        await row.done
-        reply = row.reply_ids
-        text = self._tokenizer.decode(
-            reply[:-1] if row.ended else reply,
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
-        )
-        reasoning, text = self._split_reasoning(text) if self.reads == "tags" else (None, text)
+        self._engine.submit(call)
+        await call.done
+        reply = call.tokens[call.prompt :]
+        words = reply[:-1] if call.ended else reply
+        text = self._decode(words, skip=True)
+        reasoning: Reasoning | None = None
+        if self.reads == "tags":
+            reasoning, text = self._split_reasoning(text)
         calls: tuple[ToolCall, ...] = ()
         raw: str | None = None
         if sampling.tools and sampling.tool_choice is None:
-            raw_text = self._tokenizer.decode(
-                reply[:-1] if row.ended else reply, clean_up_tokenization_spaces=False
-            )
+            whole = self._decode(words, skip=False)
             if reasoning is not None:  # it is returned separately
-                raw_text = split_reasoning(raw_text)[1]
+                whole = split_reasoning(whole)[1]
             names = {tool["function"]["name"] for tool in sampling.tools}
-            words, calls = parse_tool_calls(raw_text, names, key)
-            text, raw = (words, raw_text) if calls else (text, None)
-        deaf = sampling.reasoning_effort is not None and EFFORT not in self._template_source()
+            around, calls = parse_tool_calls(whole, names, key)
+            text, raw = (around, whole) if calls else (text, None)
+        asked = sampling.reasoning_effort is not None
+        unheard = asked and EFFORT not in str(self._tokenizer.chat_template)
         return Completion(
             text,
-            "stop" if row.ended else "length",
-            row.prompt,
+            "stop" if call.ended else "length",
+            call.prompt,
             len(reply),
             0.0,
             self.ref,
             reasoning,
-            (EFFORT,) if deaf else (),
+            (EFFORT,) if unheard else (),
             calls,
             raw,
         )
-
-    def _split_reasoning(self, text: str) -> tuple[Reasoning | None, str]:
-        """Return (thinking block at the start of a reply, with its token count, or None; rest)."""
-        reasoning, rest = split_reasoning(text)
-        if reasoning is None:
-            return None, text
-        ids = self._tokenizer(reasoning.text, add_special_tokens=False)["input_ids"]
-        return reasoning.model_copy(update={"tokens": len(ids)}), rest
-
-    def _template_source(self) -> str:
-        return str(self._tokenizer.chat_template)
 
     def prompt_tokens(
         self,
@@ -227,55 +217,31 @@ class LocalModel(Model):
             raise FatalModelError(f"{self.ref}: chat template: {line}") from error
         return ids
 
-    def read_template(self) -> None:
-        """Set whether the chat template shows system messages and takes content as text; return
-        None."""
-        self._parts = not shows_text(self._render_template)
-        self._folds_system = not shows_system(
-            lambda messages: self._render_template(for_template(messages, parts=self._parts))
-        )
-
     def _render_template(self, messages: list[Any]) -> str:
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
 
+    def _decode(self, ids: list[int], *, skip: bool) -> str:
+        text: str = self._tokenizer.decode(
+            ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def _split_reasoning(self, text: str) -> tuple[Reasoning | None, str]:
+        """Return (thinking block at the start of a reply, with its token count, or None; rest)."""
+        reasoning, rest = split_reasoning(text)
+        if reasoning is None:
+            return None, text
+        ids = self._tokenizer(reasoning.text, add_special_tokens=False)["input_ids"]
+        return reasoning.model_copy(update={"tokens": len(ids)}), rest
+
     async def aclose(self) -> None:
-        """End the thread after its current pass, wait for that, and release the weights and, on a
-        card, their memory; CUDA's own context stays with this process.
+        """End the engine after its current pass, wait for that, and release the weights.
 
-        Calls that have not ended get neither reply nor error: their futures are left as they are.
-        Nothing is done without a thread. A later call loads the weights again.
+        Calls that have not ended get neither reply nor error. A later call loads the weights again.
         """
-        batcher, self._batcher = self._batcher, None
-        if batcher is not None:
-            batcher.close()
-            del batcher
-            _empty_card()
-
-    def _end_ids(self, model: Any) -> frozenset[int]:
-        """Return the token ids that end a reply: generation_config's and the tokenizer's."""
-        named = getattr(model.generation_config, "eos_token_id", None)
-        ids = set(named) if isinstance(named, list) else {named}
-        ids.add(self._tokenizer.eos_token_id)
-        return frozenset(i for i in ids if i is not None)
-
-    def _read_top_k(self, model: Any) -> int | None:
-        """Return generation_config's top_k; None for its default of 50, which nobody chose."""
-        self._top_p = getattr(model.generation_config, "top_p", None)
-        top = getattr(model.generation_config, "top_k", None)
-        return None if top in (None, 0, 50) else int(top)
-
-    def _with_defaults(self, sampling: Sampling) -> Sampling:
-        """Return the sampling, with the model's own top_p if none is requested."""
-        if sampling.top_p is None and self._top_p is not None:
-            return sampling.model_copy(update={"top_p": self._top_p})
-        return sampling
-
-
-def _prefix_names(messages: Sequence[Message]) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    """Return (keys of calls that may share this one's prefix: the previous turn, the same messages,
-    the same first message; keys under which later calls find this one)."""
-    conversation = tuple((message["role"], message["content"]) for message in messages)
-    return (conversation[:-2], conversation, conversation[:1]), (conversation, conversation[:1])
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
 
 
 def text_messages(ref: str, messages: Sequence[Message]) -> list[Message]:
@@ -297,8 +263,8 @@ def _message_text(ref: str, message: Message) -> str:
     return "\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
-def _max_context(ref: str, config: Any) -> int:
-    """Return the longest context for which the batcher is exact. Raises FatalModelError for layers
+def _longest_context(ref: str, config: Any) -> int:
+    """Return the longest context for which batches are exact. Raises FatalModelError for layers
     that cannot be batched."""
     config = config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -313,33 +279,19 @@ def _max_context(ref: str, config: Any) -> int:
     return min(longest, int(window)) if window and used else longest
 
 
-def _empty_card() -> None:
-    """Return the memory of what this process dropped to the card; do nothing without CUDA."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def _cache_memory(model: Any, share: float | None) -> int:
-    """Return the bytes that the cache may take."""
+def _memory_beside(model: Any, share: float | None) -> int:
+    """Return the bytes that the cache may take; on CUDA a rest is left for a pass's activations."""
     if model.device.type != "cuda":
         return CPU_MEMORY
     import torch
 
     free, total = torch.cuda.mem_get_info(model.device)
-    held, used = (
-        torch.cuda.memory_reserved(model.device),
-        torch.cuda.memory_allocated(model.device),
-    )
-    return cache_bytes(free + held - used, int(total * share) - used if share else None)
+    used = torch.cuda.memory_allocated(model.device)
+    room = free + torch.cuda.memory_reserved(model.device) - used
+    return cache_bytes(room, int(total * share) - used if share else None)
 
 
 def cache_bytes(room: int, allowed: int | None = None) -> int:
-    """Return the bytes for the cache: 0.8 of the smaller of `room` and `allowed`, at least 0.
-
-    `room` is the free memory of the device, `allowed` the most besides the weights (None: no
-    limit), both in bytes. The rest is left for a pass's activations.
-    """
+    """Return the bytes for the cache: 0.8 of the smaller of `room`, the free memory of the device,
+    and `allowed`, the most besides the weights (None: no limit); at least 0."""
     return max(0, int(min(room, room if allowed is None else allowed) * CUDA_SHARE))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from convbench.models.batch import Batches
 from convbench.schema import Completion, Message, Sampling
 from convbench.util.words import Structured
 
@@ -15,10 +14,10 @@ class Model(Protocol):
     """A model answers messages. Further abilities have a default here, which a model with that
     ability overrides; callers ask for an ability by these names.
 
-    `complete` raises TransientModelError where another try may help and FatalModelError where
-    none will; it does not retry by itself. `key` names the call (conversation and turn): models
-    that draw random numbers seed their stream with `sampling.seed` and `key`, so that neither order
-    nor resume changes a reply.
+    `complete` raises TransientModelError where another try may help and FatalModelError where none
+    will; it does not retry by itself. `key` names the call (conversation and turn): models that
+    draw random numbers seed their stream with `sampling.seed` and `key`, so that neither order nor
+    resume changes a reply.
     """
 
     ref: str
@@ -29,34 +28,34 @@ class Model(Protocol):
     """Best number of concurrent calls; None leaves it to the user."""
     copies: int = 1
     """Copies of it that share the calls; each takes as many at once as one alone."""
-    caches: int | None = None
-    """Fewest tokens of a repeated prompt prefix that cost less; None if none do, or unknown."""
     patient: bool = False
     """True if an attempt has no time limit: it runs in this process and ends by itself."""
     headroom: int = 0
     """Tokens that it may spend on a reply beyond `max_tokens` (thinking)."""
     starts: bool = False
     """True if `start` must run before the first call (a server, weights to load)."""
-
     structured: Structured = "text"
     """How it is made to reply by a JSON schema; `text` if it is not."""
-    batches: Batches | None = None
-    """Its interface for batches; None if it has none."""
+    batches: Any = None
+    """Its interface for batches (`models.batches.Batches`); None if it has none."""
+    binds: ClassVar[bool] = False
+    """Whether `bind` makes a model of its own for each example."""
 
     @property
     def endpoint(self) -> str:
-        """Return the name under which calls share a rate limit; by default the model's reference.
-
-        A model on a server may return a name with the server's address.
-        """
+        """Return the name under which calls share a rate limit; by default the reference."""
         return self.ref
 
-    def price(self, prompt: int, reply: int) -> float | None:
-        """Return the list price in dollars of so many prompt and reply tokens; None if it is
-        unknown.
+    @property
+    def identity(self) -> Mapping[str, Any] | None:
+        """Return what its replies depend on besides messages and sampling, as JSON data.
 
-        By default it is 0 for a model whose price is known.
+        None, the default, means that its replies are not cached: rules, models that run here.
         """
+        return None
+
+    def price(self, prompt: int, reply: int) -> float | None:
+        """Return the dollars of so many prompt and reply tokens; None if the price is unknown."""
         return 0.0 if self.priced else None
 
     def check(self) -> None:
@@ -65,40 +64,30 @@ class Model(Protocol):
         return
 
     async def start(self) -> None:
-        """Start servers or load weights; called before the first call if `starts` is True.
-
-        By default nothing is done.
-        """
+        """Start servers or load weights; called before the first call if `starts` is True."""
         return
 
-    binds: ClassVar[bool] = False
-    """Whether `bind` makes a model of its own for each example."""
-
     def bind(self, fields: Mapping[str, Any]) -> Model:
-        """Return the model for the example with these fields, which a rule may see; by default this
-        model."""
+        """Return the model for the example with these fields, which a rule may see."""
         return self
-
-    @property
-    def identity(self) -> Mapping[str, Any] | None:
-        """Return what its replies depend on besides messages and sampling, such as address and
-        fields of requests.
-
-        It is JSON data. None, the default, means that its replies are not cached: rules, models
-        that run here.
-        """
-        return None
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         """Return the reply to the last message; the messages before it are its context.
 
-        Raise TransientModelError if another try may help, FatalModelError if none will. `key` names
-        the call for random numbers; see the class.
+        Raise TransientModelError if another try may help, FatalModelError if none will.
         """
         ...
 
     async def aclose(self) -> None:
         """Release connections, processes and memory. It may be called more than once."""
-        return  # nothing to release
+        return
+
+
+def no_batches(*refs: str) -> str:
+    """Return the message that calls of these models cannot go in batches."""
+    return (
+        f"--batch: calls of {', '.join(dict.fromkeys(refs))} cannot go in batches; expected a "
+        "model of Anthropic or of an OpenAI-compatible server that has them, or leave --batch out"
+    )

@@ -12,18 +12,19 @@ from convbench.models import prices
 from convbench.models.aliases import ResolvedModel, default_policy, resolve
 from convbench.models.devices import Placement, list_devices
 from convbench.models.model import Model
+from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
-from convbench.models.refusals import Note, Parameters, to_stderr
-from convbench.net.body import check_address
 from convbench.schema import ModelConfig
+from convbench.util.untrusted import check_address
 from convbench.util.words import Structured
+
+OPENAI = "https://api.openai.com/v1"
 
 
 def open_model(
     ref: str,
     *,
     api_base: str | None = None,
-    vllm_python: str | Path | None = None,
     log_dir: Path | None = None,
     downloaded: bool = False,
     context: int | None = None,
@@ -46,7 +47,9 @@ def open_model(
         check_address(api_base, f"{ref}: --api-base")
     resolved = resolve(ref, api_base=api_base, specs=specs, short=short)
     if member is not None:
-        resolved = with_member_settings(resolved, member)
+        settings = {"reads": member.reads, "extra_body": dict(member.extra_body)}
+        resolved = replace(resolved, alias=resolved.alias.model_copy(update=settings))
+    placement = placement or Placement()
     scheme, _, rest = resolved.ref.partition(":")
     if scheme == "rule":
         from convbench.models.rule import RuleModel
@@ -57,61 +60,81 @@ def open_model(
 
         return open_scripted(rest)
     if scheme == "local":
-        return _open_local(resolved, context, placement or Placement())
+        if placement.vllm is not None:
+            raise FatalModelError(
+                f"{resolved.ref}: found arguments of vLLM among its devices; expected "
+                f"vllm:{rest}, or none"
+            )
+        from convbench.models.local import LocalModel
+
+        return LocalModel(
+            resolved.ref,
+            context=context,
+            device=placement.torch_device,
+            reads=resolved.alias.reads,
+            template=resolved.alias.extra_body.get("chat_template_kwargs"),
+            share=placement.share,
+        )
     if scheme == "vllm":
         from convbench.models.vllm import VLLMModel
 
-        return VLLMModel(
-            resolved.ref,
-            python=vllm_python,
-            log_dir=log_dir,
-            context=context,
-            media=media,
-            parameters=_parameters_for(resolved, None, note),
-            placement=_on_all_devices(placement or Placement()),
-        )
+        names = tuple(device.name for device in list_devices())
+        if names and placement.names is None:
+            placement = replace(placement, names=names)
+        parameters = _parameters_for(resolved, None, note)
+        return VLLMModel(resolved.ref, parameters, log_dir or Path.cwd(), context, media, placement)
     return _open_remote(resolved, api_base, media, note)
 
 
-def _on_all_devices(placement: Placement) -> Placement:
-    """Return a vLLM server's placement, on all devices that it may use if none are set."""
-    names = tuple(device.name for device in list_devices())
-    return replace(placement, names=names) if names and placement.names is None else placement
+def _open_remote(
+    resolved: ResolvedModel, api_base: str | None, media: Path | None, note: Note
+) -> Model:
+    """Return a model that a provider or another server serves. Raises FatalModelError."""
+    base = api_base or base_of(resolved.provider)
+    parameters, price = _parameters_for(resolved, base, note), price_of(resolved)
+    if resolved.provider not in OPENAI_LIKE:
+        from convbench.models.batches import AnthropicBatches
+        from convbench.models.litellm_model import LitellmModel
 
-
-def _open_local(resolved: ResolvedModel, context: int | None, placement: Placement) -> Model:
-    """Return a model of the local engine, on the first of its devices."""
-    if placement.vllm is not None:
-        raise FatalModelError(
-            f"{resolved.ref}: found arguments of vLLM among its devices; expected "
-            f"vllm:{resolved.ref.removeprefix('local:')}, or none"
+        anthropic = resolved.provider == "anthropic"
+        address = api_base
+        if anthropic and base:  # litellm appends the route
+            address = base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
+        model = LitellmModel(
+            resolved.ref,
+            api_base=address,
+            needs_key=api_base is None,
+            parameters=parameters,
+            price=price,
+            media=media,
         )
-    from convbench.models.local import LocalModel
+        if anthropic:
+            model.batches = AnthropicBatches(model, batch_price_of(resolved), address)
+        return model
+    from convbench.models.batches import OpenAIBatches
+    from convbench.models.openai import OpenAIModel
 
-    return LocalModel(
+    variable = f"{resolved.provider.upper()}_API_KEY"
+    key = os.environ.get(variable)
+    if base == OPENAI and not key:
+        raise FatalModelError(f"{resolved.ref}: no key; set the environment variable {variable}")
+    if base is None:
+        raise FatalModelError(
+            f"{resolved.ref}: no server; give --api-base http://HOST:PORT/v1 or set "
+            f"{resolved.provider.upper()}_API_BASE"
+        )
+    served = OpenAIModel(
         resolved.ref,
-        context=context,
-        device=placement.torch_device,
-        reads=resolved.alias.reads,
-        template=resolved.alias.extra_body.get("chat_template_kwargs"),
-        share=placement.share,
+        resolved.name,
+        base,
+        key=key,
+        key_variable=variable,
+        parameters=parameters,
+        price=price,
+        media=media,
     )
-
-
-def with_member_settings(resolved: ResolvedModel, member: ModelConfig) -> ResolvedModel:
-    """Return a copy of a resolved model with `reads` and `extra_body` as a run recorded them."""
-    settings = {"reads": member.reads, "extra_body": dict(member.extra_body)}
-    return replace(resolved, alias=resolved.alias.model_copy(update=settings))
-
-
-def never_sent(resolved: ResolvedModel) -> frozenset[str]:
-    """Return the names of the sampling parameters that a model is known to refuse; empty if none.
-
-    They are those that its alias drops, and `temperature` and `top_p` if the price list says that
-    it takes none.
-    """
-    takes = prices.read_capability(resolved.ref, "sampling_params") is not False
-    return frozenset({*resolved.alias.drop, *(() if takes else ("temperature", "top_p"))})
+    served.batches = OpenAIBatches(served, batch_price_of(resolved))
+    return served
 
 
 def _parameters_for(resolved: ResolvedModel, base: str | None, note: Note) -> Parameters:
@@ -123,83 +146,29 @@ def _parameters_for(resolved: ResolvedModel, base: str | None, note: Note) -> Pa
         limit="max_completion_tokens" if base == OPENAI else "max_tokens",
         reads=alias.reads,
         extra_body=alias.extra_body,
-        structured=alias.structured or structured_of(resolved),
+        structured=structured_of(resolved),
         note=note,
     )
 
 
+def never_sent(resolved: ResolvedModel) -> frozenset[str]:
+    """Return the names of the sampling parameters that a model is known to refuse: those that its
+    alias drops, and `temperature` and `top_p` if the price list says that it takes none."""
+    takes = prices.read_capability(resolved.ref, "sampling_params") is not False
+    return frozenset({*resolved.alias.drop, *(() if takes else ("temperature", "top_p"))})
+
+
 def structured_of(resolved: ResolvedModel) -> Structured:
-    """Return how a model is made to reply by a JSON schema: `json_schema`, `tool` or `text` (it is
-    not).
+    """Return `json_schema` unless the price list says that a model takes none, else `text`.
 
-    It follows the provider and the price list, not the alias. `json_schema` is also assumed for
-    vLLM and OpenAI-compatible servers unless the list denies it: one that takes no schema refuses
-    the first call, and is asked for text from then on.
+    A model that refuses the first schema is asked for text from then on.
     """
-    if prices.read_capability(resolved.ref, "native_structured_output"):
-        return "json_schema"
-    if resolved.provider == "anthropic":
-        forced = prices.read_capability(resolved.ref, "forced_tool_use") is not False
-        return "tool" if forced else "text"
-    served = resolved.ref.startswith("vllm:") or resolved.provider in OPENAI_LIKE
-    listed = prices.read_capability(resolved.ref, "response_schema")
-    return "json_schema" if (served and listed is not False) or listed else "text"
-
-
-def _open_remote(
-    resolved: ResolvedModel, api_base: str | None, media: Path | None, note: Note
-) -> Model:
-    """Return a model that a provider or another server serves. Raises FatalModelError."""
-    base = api_base or base_of(resolved.provider)
-    parameters = _parameters_for(resolved, base, note)
-    price = price_of(resolved)
-    if resolved.provider not in OPENAI_LIKE:
-        from convbench.models.litellm_model import LitellmModel
-
-        anthropic = resolved.provider == "anthropic"
-        address = _anthropic_root(base) if anthropic and base else api_base
-        model = LitellmModel(
-            resolved.ref,
-            api_base=address,
-            needs_key=api_base is None,
-            parameters=parameters,
-            price=price,
-            media=media,
-        )
-        if anthropic:
-            from convbench.models.anthropic_batch import AnthropicBatches
-
-            model.batches = AnthropicBatches(model, batch_price_of(resolved), address)
-        return model
-    from convbench.models.openai_batch import OpenAIBatches
-    from convbench.models.openai_http import OpenAIModel
-
-    variable = f"{resolved.provider.upper()}_API_KEY"
-    key = os.environ.get(variable)
-    if base is None or (base == OPENAI and not key):
-        raise FatalModelError(_no_server_message(resolved, variable))
-    date = prices.retirement_date(resolved.ref)
-    served = OpenAIModel(
-        resolved.ref,
-        resolved.name,
-        base,
-        key=key,
-        key_variable=variable,
-        parameters=parameters,
-        price=price,
-        media=media,
-        hint=f" (the price list ends it on {date})" if date else "",
-    )
-    served.batches = OpenAIBatches(served, batch_price_of(resolved))
-    return served
+    takes = prices.read_capability(resolved.ref, "response_schema")
+    return "text" if takes is False else "json_schema"
 
 
 def policy_or_default(
-    ref: str | None = None,
-    *,
-    api_base: str | None = None,
-    vllm_python: str | Path | None = None,
-    specs: Sequence[Path] = (),
+    ref: str | None = None, *, api_base: str | None = None, specs: Sequence[Path] = ()
 ) -> str:
     """Return `ref` unchanged and unchecked if it is given, else the default policy's name or
     reference.
@@ -212,23 +181,21 @@ def policy_or_default(
     name = default_policy(specs)
     resolved = resolve(name, api_base=api_base, specs=specs)
     if resolved.ref.startswith("vllm:"):
-        from convbench.models.vllm import can_run
+        from convbench.models.vllm import PYTHON, can_run
 
-        if not can_run(vllm_python):
+        if not can_run():
             raise FatalModelError(
                 f"no --model, and the default {name} ({resolved.ref}) needs vLLM and a GPU, which "
                 "are not here; give --model PROVIDER/NAME (e.g. openai/gpt-4o-mini), --model NAME "
-                "--api-base URL of a server, --model local:PATH, --vllm-python PATH; or run "
+                f"--api-base URL of a server, --model local:PATH, or set {PYTHON}; or run "
                 "`convbench demo`, which needs none"
             )
     return name
 
 
-OPENAI = "https://api.openai.com/v1"
-
-
 def base_of(provider: str) -> str | None:
-    """Return the address in PROVIDER_API_BASE, else in PROVIDER_BASE_URL, as litellm reads it.
+    """Return the address in PROVIDER_API_BASE, else in PROVIDER_BASE_URL, as litellm reads it,
+    without a slash at its end.
 
     Without one it is OpenAI's own for `openai`, and None for any other provider. Raise
     FatalModelError if the variable holds no HTTP address.
@@ -236,44 +203,27 @@ def base_of(provider: str) -> str | None:
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
         if base := os.environ.get(name):
             check_address(base, name)
-            return base
+            return base.rstrip("/")
     return OPENAI if provider == "openai" else None
-
-
-def _anthropic_root(base: str) -> str:
-    """Return the root of an address of Anthropic's API; litellm appends `/v1/messages` to it."""
-    return base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
-
-
-def _no_server_message(resolved: ResolvedModel, variable: str) -> str:
-    if resolved.provider == "openai":
-        return f"{resolved.ref}: no key; set the environment variable {variable}"
-    return (
-        f"{resolved.ref}: no server; give --api-base http://HOST:PORT/v1 or set "
-        f"{resolved.provider.upper()}_API_BASE"
-    )
 
 
 def price_of(resolved: ResolvedModel) -> Price | None:
     """Return the alias's price if it gives both input and output, else the price list's, else
     None."""
     alias = resolved.alias
-    if alias.input_per_million is not None and alias.output_per_million is not None:
-        return Price(
-            alias.input_per_million / 1e6,
-            alias.output_per_million / 1e6,
-            _per_token(alias.cached_per_million),
-            _per_token(alias.cache_write_per_million),
-        )
-    return prices.list_price(resolved.ref)
+    if alias.input_per_million is None or alias.output_per_million is None:
+        return prices.list_price(resolved.ref)
+    cached, written = alias.cached_per_million, alias.cache_write_per_million
+    return Price(
+        alias.input_per_million / 1e6,
+        alias.output_per_million / 1e6,
+        None if cached is None else cached / 1e6,
+        None if written is None else written / 1e6,
+    )
 
 
 def batch_price_of(resolved: ResolvedModel) -> Price | None:
-    """Return the price of a model's calls in batches, None if its ordinary price is unknown.
-
-    It is the price list's own figure for batches where there is one, else half of the ordinary
-    price.
-    """
+    """Return the price of a model's calls in batches, None if its ordinary price is unknown."""
     listed = price_of(resolved)
     return prices.batch_price(resolved.ref, listed) if listed else None
 
@@ -284,7 +234,3 @@ def has_batches(resolved: ResolvedModel) -> bool:
     Whether that server really has batches shows only when one is sent.
     """
     return resolved.provider in (*OPENAI_LIKE, "anthropic")
-
-
-def _per_token(per_million: float | None) -> float | None:
-    return None if per_million is None else per_million / 1e6

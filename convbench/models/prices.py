@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,20 +12,22 @@ from typing import Any
 
 import orjson
 
-from convbench.net.untrusted_json import safe_count
+from convbench.util.untrusted import safe_count
 
 LIST = "model_prices_and_context_window_backup.json"
 _DATE = re.compile(r"-\d{8}$")
-OPENAI_LIKE = (
-    "openai",
-    "hosted_vllm",
-    "lm_studio",
-    "llamafile",
-    "openai_like",
-    "custom_openai",
-    "aiohttp_openai",
+OPENAI_LIKE = frozenset(
+    [
+        "openai",
+        "hosted_vllm",
+        "lm_studio",
+        "llamafile",
+        "openai_like",
+        "custom_openai",
+        "aiohttp_openai",
+    ]
 )
-"""Providers that are called over plain HTTP, not through litellm."""
+"""Providers that are called by our own client, not through litellm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,8 @@ class Price:
     """Price of a prompt token read from the provider's cache; None: as any other."""
     write: float | None = None
     """Price of a prompt token written to the cache; None: as any other."""
-    least: int = 1024
-    """Fewest tokens of a prefix that is cached."""
-
-    @property
-    def caches(self) -> int | None:
-        """Fewest tokens of a repeated prompt prefix that cost less; None if none do."""
-        return self.least if self.cached is not None and self.cached < self.input else None
+    beyond: tuple[int, float, float] | None = None
+    """(prompt tokens, input, output): prices of a call with a prompt longer than this."""
 
     def cost_of(self, prompt: int, reply: int, cached: int = 0, written: int = 0) -> float:
         """Return the dollars of a call of `prompt` and `reply` tokens.
@@ -55,64 +53,51 @@ class Price:
         """
         cached = min(cached, prompt)
         written = min(written, prompt - cached)
-        cheap = self.input if self.cached is None else self.cached
-        dear = self.input if self.write is None else self.write
-        uncached = prompt - cached - written
-        return uncached * self.input + cached * cheap + written * dear + reply * self.output
+        plain, output = self.input, self.output
+        if self.beyond is not None and prompt > self.beyond[0]:
+            plain, output = self.beyond[1:]
+        scale = plain / self.input if self.input else 1.0
+        cheap = plain if self.cached is None else self.cached * scale
+        dear = plain if self.write is None else self.write * scale
+        rest = prompt - cached - written
+        return rest * plain + cached * cheap + written * dear + reply * output
 
 
-def cache_counts(usage: object) -> tuple[int, int]:
+def cache_counts(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Return (prompt tokens read from a cache, prompt tokens written to one) of a call's usage.
 
-    The usage is a dict or an object, with the field names of OpenAI, DeepSeek or Anthropic. A count
-    that is missing or invalid is 0.
+    The field names are those of OpenAI, DeepSeek or Anthropic. A missing count is 0.
     """
-    details = field_of(usage, "prompt_tokens_details")
+    details = usage.get("prompt_tokens_details")
     counts = (
-        field_of(details, "cached_tokens"),
-        field_of(usage, "cache_read_input_tokens"),
-        field_of(usage, "prompt_cache_hit_tokens"),
+        details.get("cached_tokens") if isinstance(details, dict) else None,
+        usage.get("cache_read_input_tokens"),
+        usage.get("prompt_cache_hit_tokens"),
     )
     read = max(safe_count(value) or 0 for value in counts)
-    return read, safe_count(field_of(usage, "cache_creation_input_tokens")) or 0
-
-
-def field_of(value: Any, name: str) -> Any:
-    """Return a field of a dict or an attribute of another object; None if it is missing."""
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
-
-
-def _list_bytes() -> bytes:
-    """Return the bytes of litellm's price list; an empty object if litellm is not installed."""
-    spec = importlib.util.find_spec("litellm")
-    path = Path(spec.origin).parent / LIST if spec is not None and spec.origin is not None else None
-    return path.read_bytes() if path is not None and path.is_file() else b"{}"
+    return read, safe_count(usage.get("cache_creation_input_tokens")) or 0
 
 
 @lru_cache(maxsize=1)
 def price_list() -> dict[str, dict[str, Any]]:
-    """Return litellm's price list as {model: its fields}; empty if litellm is not installed.
-
-    It is parsed once and shared; do not change it.
-    """
-    prices: dict[str, dict[str, Any]] = orjson.loads(_list_bytes())
+    """Return litellm's price list as {model: its fields}; empty if litellm is not installed."""
+    spec = importlib.util.find_spec("litellm")
+    path = Path(spec.origin).parent / LIST if spec is not None and spec.origin else None
+    if path is None or not path.is_file():
+        return {}
+    prices: dict[str, dict[str, Any]] = orjson.loads(path.read_bytes())
     return prices
 
 
-@lru_cache
 def list_entry(ref: str) -> dict[str, Any]:
     """Return the price list's fields for `provider/name`; an empty dict if it has no such model.
 
-    The entry has that name, or the bare name with that provider. The list is megabytes long and
-    parsed only if the name occurs in it.
+    The entry has that name, or the bare name with that provider.
     """
     provider, _, name = ref.partition("/")
-    if name.isascii() and f'{name}"'.encode() not in _list_bytes():
-        return {}
-    table = price_list()
-    if ref in table:
-        return table[ref]
-    row = table.get(name, {})
+    if ref in price_list():
+        return price_list()[ref]
+    row = price_list().get(name, {})
     return row if row.get("litellm_provider") == provider else {}
 
 
@@ -121,31 +106,29 @@ def list_price(ref: str) -> Price | None:
     row = list_entry(ref)
     if "input_cost_per_token" not in row or "output_cost_per_token" not in row:
         return None
-    return Price(
-        float(row["input_cost_per_token"]),
-        float(row["output_cost_per_token"]),
-        row.get("cache_read_input_token_cost"),
-        row.get("cache_creation_input_token_cost") or None,
-        int(row.get("prompt_cache_min_tokens") or 1024),
-    )
+    plain, output = float(row["input_cost_per_token"]), float(row["output_cost_per_token"])
+    beyond = None
+    for thousands in (128, 200, 272):
+        name = f"input_cost_per_token_above_{thousands}k_tokens"
+        if row.get(name):
+            above = row.get(f"output_cost_per_token_above_{thousands}k_tokens") or output
+            beyond = (thousands * 1000, float(row[name]), float(above))
+    cached = row.get("cache_read_input_token_cost")
+    return Price(plain, output, cached, row.get("cache_creation_input_token_cost") or None, beyond)
 
 
 def batch_price(ref: str, listed: Price) -> Price:
-    """Return the price of calls in batches: each figure from the price list, else half of that in
-    `listed`.
+    """Return the price of calls in batches: the list's own figures where it has them, else half.
 
     The list counts only if `listed` is its own price, not that of an alias.
     """
     row = list_entry(ref) if listed == list_price(ref) else {}
-    half = None if listed.cached is None else listed.cached / 2
-    dear = None if listed.write is None else listed.write / 2
-    return Price(
-        float(row.get("input_cost_per_token_batches", listed.input / 2)),
-        float(row.get("output_cost_per_token_batches", listed.output / 2)),
-        row.get("cache_read_input_token_cost_batches", half),
-        row.get("cache_creation_input_token_cost_batches", dear),
-        listed.least,
+    plain = row.get("input_cost_per_token_batches", listed.input / 2)
+    output = row.get("output_cost_per_token_batches", listed.output / 2)
+    cached, write = (
+        None if price is None else price / 2 for price in (listed.cached, listed.write)
     )
+    return Price(float(plain), float(output), cached, write)
 
 
 def read_capability(ref: str, name: str) -> bool | None:
@@ -160,33 +143,20 @@ def read_capability(ref: str, name: str) -> bool | None:
     return None
 
 
-def retirement_date(ref: str) -> str | None:
-    """Return the price list's deprecation date of `provider/name`, `YYYY-MM-DD`; None without
-    one."""
-    date = list_entry(ref).get("deprecation_date")
-    return str(date) if date else None
-
-
 def provider_of(name: str) -> str | None:
-    """Return litellm's provider of a bare name, e.g. `openai` for `gpt-4o`.
-
-    Return None if the price list does not have this name as a chat model.
-    """
+    """Return litellm's provider of a bare name, e.g. `openai` for `gpt-4o`; None unless the price
+    list has it as a chat model."""
     row = price_list().get(name, {})
     kind = row.get("litellm_provider") if row.get("mode") == "chat" else None
     return str(kind) if kind else None
 
 
 @lru_cache(maxsize=1)
-def _known_providers() -> frozenset[str]:
-    listed = {str(value.get("litellm_provider")) for value in price_list().values()}
-    return frozenset(listed) | frozenset(key.split("/", 1)[0] for key in price_list() if "/" in key)
+def _listed_providers() -> frozenset[str]:
+    named = {str(row.get("litellm_provider")) for row in price_list().values()}
+    return frozenset(named) | {key.split("/", 1)[0] for key in price_list() if "/" in key}
 
 
 def is_provider(name: str) -> bool:
-    """Return True if a name is a provider in the price list, or one called as an OpenAI-compatible
-    server.
-
-    Without litellm only the latter are known.
-    """
-    return name in OPENAI_LIKE or name in _known_providers()
+    """Return True for a provider in the price list, or one that our own client calls."""
+    return name in OPENAI_LIKE or name in _listed_providers()

@@ -1,5 +1,10 @@
-"""Turn a provider's reply into a Completion, with the same checks for every provider: text,
-reasoning, tool calls (also those that open models write in their text), log-probabilities.
+"""Turn a provider's reply into a Completion, with the same reading for every provider.
+
+    {"choices": [{"message": {"content": "A."}, "finish_reason": "MAX_TOKENS"}],
+     "usage": {"prompt_tokens": 20, "completion_tokens": 1, "total_tokens": 521}}
+    -> Completion("A.", "length", prompt_tokens=20, completion_tokens=501)
+
+Some providers count reasoning beside the reply's tokens; the total tells.
 """
 
 from __future__ import annotations
@@ -13,39 +18,215 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from convbench.answers.tags import split_segments
-from convbench.errors import FatalModelError, Usage
-from convbench.models.failures import BrokenReply
-from convbench.models.prices import field_of
-from convbench.net.untrusted_json import safe_count, safe_text
-from convbench.schema import Completion, FinishReason, Reasoning, RedactedBlock, ThinkingBlock
-from convbench.schema.reasoning import MOST_BLOCKS, Block, Via
+from convbench.errors import BrokenReply, FatalModelError, Usage
+from convbench.models.prices import Price, cache_counts
+from convbench.schema import Completion, FinishReason, Reasoning, ThinkingBlock
+from convbench.schema.reasoning import MOST_BLOCKS, Block, RedactedBlock, Via
 from convbench.schema.tools import MOST_CALLS, ToolCall
-from convbench.util.extract import find_enclosed
+from convbench.util.untrusted import safe_count, safe_dollars, safe_text
 
-FIELDS = ("reasoning_content", "reasoning", "thinking_blocks")
-"""Fields of a reply's message that hold reasoning."""
-MOST_TOKENS = 10_000_000
-"""Most reasoning tokens that are believed."""
+_ENDINGS: dict[FinishReason | None, str] = {
+    "stop": "stop endturn stopsequence eos eostoken complete completed toolcalls tooluse "
+    "functioncall",
+    "length": "length maxtokens modellength modelcontextwindowexceeded maxoutputtokens compaction "
+    "pauseturn",
+    "filter": "contentfilter contentfiltered refusal guardrailintervened sensitive errortoxic "
+    "safety recitation blocklist prohibitedcontent spii language other imagesafety "
+    "imageprohibitedcontent imagerecitation imageother",
+    None: "error networkerror insufficientsystemresource abort aborted malformedmodeloutput "
+    "malformedtooluse malformedfunctioncall malformedresponse unexpectedtoolcall",
+}
+FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
+"""Providers' finish reasons, in lower case without `-`, `_` and blanks → ours; None: it failed."""
 _BLOCK: TypeAdapter[ThinkingBlock | RedactedBlock] = TypeAdapter(Block)
-_BLOCK_FIELDS = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 
 
-def reasoning_of(message: Mapping[str, Any], usage: object) -> Reasoning | None:
+class EmptyReply(BrokenReply):
+    """A reply without text and tool calls, which is paid for: it is asked for once more."""
+
+
+def read_reply(
+    ref: str,
+    body: Any,
+    *,
+    price: Price | None = None,
+    cost: object = None,
+    tags: bool = False,
+) -> Completion:
+    """Return the completion in the body of a chat completion.
+
+    `price` counts its dollars where neither `cost` nor the body says them. With `tags` a thinking
+    block at the start of its text is its reasoning. Raise BrokenReply for what is no completion and
+    for one that failed, EmptyReply for one without text and calls; FatalModelError, which does not
+    stop the run, if a filter refused or all tokens went into reasoning. All carry the usage.
+    """
+    usage = usage_of(body, price, cost)
+    try:
+        choice = body["choices"][0]
+        message = choice["message"]
+        content, refusal = message.get("content"), message.get("refusal")
+        texts, thoughts = _split_parts(content)
+    except (KeyError, IndexError, TypeError, AttributeError):
+        if isinstance(body, dict) and "choices" in body:
+            line = f"{ref}: the reply is empty (its prompt may be blocked)"
+            raise EmptyReply(line, usage=usage) from None
+        line = f"{ref}: reply is not a chat completion"
+        raise BrokenReply(line, usage=usage) from None
+    finish = finish_of(choice)
+    if finish is None:
+        why = choice.get("native_finish_reason") or choice.get("finish_reason")
+        raise BrokenReply(f"{ref}: the reply failed ({str(why)[:40]})", usage=usage)
+    if not texts and isinstance(refusal, str) and refusal:
+        texts, finish = safe_text(refusal), "filter"
+    reasoning = reasoning_of(message, body.get("usage"), thoughts)
+    if tags and (reasoning is None or not reasoning.text):
+        cut_out, texts = split_reasoning(texts, reasoning.tokens if reasoning else None)
+        reasoning = cut_out or reasoning
+    calls = _read_calls(ref, message.get("tool_calls"), usage)
+    if not (texts.strip() or calls):
+        raise _empty_error(ref, finish, usage)
+    named = body.get("model")
+    return Completion(
+        texts,
+        finish,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.cost_usd,
+        safe_text(named)[:200] if isinstance(named, str) else None,
+        reasoning,
+        tool_calls=calls,
+    )
+
+
+def _empty_error(ref: str, finish: FinishReason, usage: Usage) -> Exception:
+    """Return the error of a reply without text and tool calls."""
+    if finish == "filter":
+        return FatalModelError(
+            f"{ref}: the provider's filter refused", stops_run=False, usage=usage
+        )
+    if finish == "length":
+        spent = usage.completion_tokens
+        return FatalModelError(
+            f"{ref}: all {f'{spent} ' if spent else ''}tokens went into reasoning, none into the "
+            "reply; give a larger --max-tokens, or `headroom:` in models.yaml",
+            stops_run=False,
+            usage=usage,
+        )
+    return EmptyReply(f"{ref}: the reply is empty", usage=usage)
+
+
+def finish_of(choice: Mapping[str, Any]) -> FinishReason | None:
+    """Return why a choice ended, in our words (`other` if the word is not known); None if it
+    failed.
+
+    A provider's own word, where a library or router left it, counts before the translated one.
+    """
+    inner = choice.get("provider_specific_fields")
+    own = choice.get("native_finish_reason") or (
+        inner.get("native_finish_reason") if isinstance(inner, dict) else None
+    )
+    words = [_plain_word(word) for word in (own, choice.get("finish_reason") or "stop") if word]
+    known = [FINISH[word] for word in words if word in FINISH]
+    return known[0] if known else "other"
+
+
+def _plain_word(word: object) -> str:
+    return re.sub(r"[-_\s]", "", str(word).lower())
+
+
+def usage_of(body: Any, price: Price | None = None, cost: object = None) -> Usage:
+    """Return the tokens and dollars of a reply's body; each None if it does not say.
+
+    Reply tokens include reasoning, also where the provider counts it beside them: then its total
+    is larger than the sum. The dollars are `cost` or the body's own, else those of `price`.
+    """
+    usage = body.get("usage") if isinstance(body, dict) else None
+    usage = usage if isinstance(usage, dict) else {}
+    prompt, reply = (
+        safe_count(usage.get("prompt_tokens")),
+        safe_count(usage.get("completion_tokens")),
+    )
+    total, thought = safe_count(usage.get("total_tokens")), reasoning_tokens(usage) or 0
+    if reply is not None:
+        beside = reply + thought if thought > reply else reply
+        reply = max(beside, (total or 0) - (prompt or 0) if prompt is not None else 0)
+    dollars = safe_dollars(cost)
+    if dollars is None:
+        dollars = safe_dollars(usage.get("cost"))
+    if dollars is None and (ticks := safe_count(usage.get("cost_in_usd_ticks"))) is not None:
+        dollars = ticks / 1e10
+    if dollars is None and price and prompt is not None and reply is not None:
+        dollars = price.cost_of(prompt, reply, *cache_counts(usage))
+    return Usage(prompt, reply, dollars)
+
+
+def reasoning_tokens(usage: object) -> int | None:
+    """Return the reasoning tokens in a call's usage; None without any."""
+    if not isinstance(usage, dict):
+        return None
+    details = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
+    tokens = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    return safe_count(tokens) or safe_count(usage.get("reasoning_tokens")) or None
+
+
+def _split_parts(content: object) -> tuple[str, str]:
+    """Return (text, thoughts) of a message's content: a text, a list of parts, or None.
+
+    Raises TypeError for any other content.
+    """
+    if content is None or isinstance(content, str):
+        return safe_text(content or ""), ""
+    if not isinstance(content, list):
+        raise TypeError
+    parts = [part for part in content if isinstance(part, dict)]
+    text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    thoughts = [part["thinking"] for part in parts if "thinking" in part]
+    thoughts = [_split_parts(one)[0] if isinstance(one, str | list) else "" for one in thoughts]
+    return safe_text(text), "\n".join(thoughts)
+
+
+def reasoning_of(message: Mapping[str, Any], usage: object, thoughts: str = "") -> Reasoning | None:
     """Return the reasoning in a reply's message, with the token count of its usage; None if there
     is none.
 
-    Thinking blocks come before `reasoning_content`, and that before `reasoning`. A count alone
-    gives a Reasoning with empty text. Invalid reasoning is dropped: the reply is paid for, and is
-    usable without it.
+    Thinking blocks come before `reasoning_content`, `reasoning` and `thoughts`, those among the
+    content's parts. A count alone gives a Reasoning with empty text. Invalid blocks are dropped:
+    the reply is paid for, and is usable without them.
     """
     blocks, tokens = _thinking_blocks(message.get("thinking_blocks")), reasoning_tokens(usage)
-    thinking = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
-    via: Via = "blocks"
-    if not blocks:
-        via, thinking = _reasoning_field(message)
-    if not (thinking.strip() or blocks or tokens):
+    if blocks:
+        text = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
+        return Reasoning(text=text, tokens=tokens, via="blocks", blocks=blocks)
+    vias: tuple[Via, ...] = ("reasoning_content", "reasoning")
+    for via in vias:
+        said = message.get(via)
+        if isinstance(said, str) and said.strip():
+            return Reasoning(text=safe_text(said), tokens=tokens, via=via)
+    if not (thoughts.strip() or tokens):
         return None
-    return Reasoning(text=thinking, tokens=tokens, via=via, blocks=blocks)
+    return Reasoning(text=thoughts, tokens=tokens)
+
+
+def _thinking_blocks(value: object) -> tuple[ThinkingBlock | RedactedBlock, ...]:
+    """Return all thinking blocks, or none if one is invalid: a part could not be sent back."""
+    if not isinstance(value, list) or not 0 < len(value) <= MOST_BLOCKS:
+        return ()
+    fields = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+    try:
+        return tuple(
+            _BLOCK.validate_python(
+                {"type": block["type"]}
+                | {
+                    name: block[name]
+                    for name in fields[block["type"]]
+                    if block.get(name) is not None
+                }
+            )
+            for block in value
+        )
+    except (ValidationError, TypeError, KeyError):
+        return ()
 
 
 def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]:
@@ -68,249 +249,48 @@ def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning 
     return Reasoning(text=words, tokens=tokens, via="tags", frame=frame), rest
 
 
-def reasoning_tokens(usage: object) -> int | None:
-    """Return the reasoning tokens in a call's usage, a dict or an object, from 1 to 10 million;
-    else None."""
-    details = field_of(usage, "completion_tokens_details") or field_of(
-        usage, "output_tokens_details"
-    )
-    tokens = safe_count(field_of(details, "reasoning_tokens"))
-    return tokens if tokens and tokens <= MOST_TOKENS else None
-
-
-def _reasoning_field(message: Mapping[str, Any]) -> tuple[Via, str]:
-    first, second = message.get("reasoning_content"), message.get("reasoning")
-    if isinstance(first, str) and first.strip():
-        return "reasoning_content", safe_text(first)
-    if isinstance(second, str) and second.strip():
-        return "reasoning", safe_text(second)
-    return "reasoning_content", ""
-
-
-def _thinking_blocks(value: object) -> tuple[ThinkingBlock | RedactedBlock, ...]:
-    """Return all thinking blocks, or none if one is invalid: a part could not be sent back."""
-    if not isinstance(value, list) or not 0 < len(value) <= MOST_BLOCKS:
+def _read_calls(ref: str, calls: object, usage: Usage) -> tuple[ToolCall, ...]:
+    """Return the tool calls in a reply's message. Raises BrokenReply."""
+    if not calls:
         return ()
     try:
-        return tuple(_BLOCK.validate_python(_clean_block(item)) for item in value)
-    except (ValidationError, TypeError, KeyError):
-        return ()
+        if not isinstance(calls, list) or len(calls) > MOST_CALLS:
+            raise TypeError
+        return tuple(_read_call(item, index) for index, item in enumerate(calls))
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+        line = f"{ref}: the reply's tool calls cannot be read"
+        raise BrokenReply(line, usage=usage) from None
 
 
-def _clean_block(block: Any) -> dict[str, Any]:
-    """Return a block's known fields, with its texts made valid UTF-8."""
-    kind = block["type"]
-    fields = {name: block[name] for name in _BLOCK_FIELDS[kind] if block.get(name) is not None}
-    return {
-        "type": kind,
-        **{
-            name: safe_text(item) if isinstance(item, str) else item
-            for name, item in fields.items()
-        },
-    }
-
-
-_CALL, _CALLED = re.compile(r"<tool_call>\s*+(?=\{)"), re.compile(r"\}\s*+</tool_call>")
-_MISTRAL = "[TOOL_CALLS]"
-_MISTRAL_ONE = re.compile(r"([\w-]{1,64})(?:\[CALL_ID\]\w+)?\[ARGS\]")
-_LLAMA = re.compile(r"\s*+(?:<\|python_tag\|>\s*+)?(?=\{)")
-_NEXT = re.compile(r"\s*+;?\s*+")
-_DECODER = json.JSONDecoder()
+def _read_call(item: dict[str, Any], index: int) -> ToolCall:
+    function = item["function"]
+    arguments = function.get("arguments") or "{}"
+    if isinstance(arguments, dict):
+        arguments = json.dumps(arguments)
+    mark = item.get("id")
+    mark = safe_text(mark)[:200] if isinstance(mark, str) and mark else f"call_{index}"
+    return ToolCall(id=mark, name=safe_text(function["name"]), arguments=safe_text(arguments))
 
 
 def parse_tool_calls(
     text: str, names: Collection[str], key: str
 ) -> tuple[str, tuple[ToolCall, ...]]:
-    """Return (text around the calls, stripped; tool calls) of a reply in Hermes, Mistral or Llama
-    form.
+    """Return (text around the calls, stripped; tool calls) of a reply that writes them as
+    `<tool_call>{"name": …, "arguments": {…}}</tool_call>`.
 
     Return (the text unchanged, ()) without calls, with too many, or if one is invalid or names none
     of `names`. Ids have nine characters, which all templates accept, and follow from `key` and the
     position.
     """
-    words, objects = _read_hermes(text)
-    if not objects:
-        words, objects = _read_mistral(text)
-    if not objects:
-        words, objects = _read_llama(text)
-    pairs = [
-        pair for pair in map(_name_and_arguments, objects) if pair is not None and pair[0] in names
-    ]
-    if not pairs or len(pairs) != len(objects) or len(pairs) > MOST_CALLS:
-        return text, ()
-    calls = (
-        ToolCall(id=_call_id(key, index), name=n, arguments=a) for index, (n, a) in enumerate(pairs)
-    )
-    return words.strip(), tuple(calls)
-
-
-def _call_id(key: str, index: int) -> str:
-    return hashlib.sha256(f"{key}\0{index}".encode()).hexdigest()[:9]
-
-
-def _name_and_arguments(value: Any) -> tuple[str, str] | None:
-    """Return (name, arguments as JSON) of an object that is a tool call, else None."""
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return None
-    arguments = value.get("arguments", value.get("parameters", {}))
-    return (value["name"], json.dumps(arguments)) if isinstance(arguments, dict) else None
-
-
-def _read_hermes(text: str) -> tuple[str, list[Any]]:
-    words, objects, at = list[str](), list[Any](), 0
-    for begin, end in find_enclosed(text, _CALL, _CALLED):
-        words.append(text[at : begin.start()])
-        at = end.end()
+    calls: list[ToolCall] = []
+    for index, match in enumerate(_CALL.finditer(text)):
         try:
-            objects.append(json.loads(text[begin.end() : end.start() + 1]))
-        except (ValueError, RecursionError):
-            objects.append(None)
-    return "".join((*words, text[at:])), objects
-
-
-def _read_mistral(text: str) -> tuple[str, list[Any]]:
-    words, mark, rest = text.partition(_MISTRAL)
-    if not mark:
-        words, rest = "", text
-    try:
-        if mark and (match := _MISTRAL_ONE.match(rest)):
-            objects = []
-            for piece in text.split(_MISTRAL)[1:]:
-                match = _MISTRAL_ONE.match(piece)
-                arguments = json.loads(piece[match.end() :]) if match else None
-                objects.append({"name": match[1], "arguments": arguments} if match else None)
-            return words, objects
-        value = json.loads(rest)
-    except (ValueError, RecursionError):
-        return text, []
-    return words, value if isinstance(value, list) else []
-
-
-def _read_llama(text: str) -> tuple[str, list[Any]]:
-    start = _LLAMA.match(text)
-    objects: list[Any] = []
-    offset = start.end() if start else -1
-    while 0 <= offset < len(text.rstrip()) and len(objects) <= MOST_CALLS:
-        try:
-            value, offset = _DECODER.raw_decode(text, offset)
-        except (ValueError, RecursionError):
-            return text, []
-        objects.append(value)
-        rest = _NEXT.match(text, offset)
-        offset = rest.end() if rest else offset
-    return "", objects
-
-
-FINISH: dict[str, FinishReason] = {
-    "stop": "stop",
-    "eos": "stop",
-    "end_turn": "stop",
-    "tool_calls": "stop",
-    "tool_use": "stop",
-    "function_call": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "content_filter": "filter",
-}
-"""Providers' finish reasons → ours."""
-
-
-def completion_of(
-    ref: str,
-    content: object,
-    reason: object,
-    *,
-    usage: Usage,
-    model: object,
-    reasoning: Reasoning | None = None,
-    tags: bool = False,
-    calls: object = None,
-) -> Completion:
-    """Return the completion of a reply, its finish reason one of ours (`stop`, `length`, `filter`,
-    `other`).
-
-    With `tags` a thinking block at the start of the text is its reasoning, if no field holds any.
-    Raise BrokenReply for malformed content or tool calls, and for a reply without text and tool
-    calls. But for such a reply that ended at its length and has reported tokens, which are taken
-    for reasoning, or that a filter refused, raise FatalModelError, which does not stop the run. All
-    carry the usage.
-    """
-    finish = FINISH.get(str(reason or "stop"), "other")
-    prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
-    try:
-        reply_text = _content_text(content)
-    except TypeError:
-        line = f"{ref}: the reply's content is a {type(content).__name__}; expected text"
-        raise BrokenReply(line, usage=usage) from None
-    if tags and (reasoning is None or not reasoning.text):
-        thinking, reply_text = split_reasoning(reply_text, reasoning.tokens if reasoning else None)
-        reasoning = thinking or reasoning
-    called = _read_calls(ref, calls, usage)
-    if reply_text.strip() or called:
-        return Completion(
-            reply_text,
-            finish,
-            prompt,
-            reply,
-            cost,
-            _model_name(model),
-            reasoning,
-            tool_calls=called,
-        )
-    if finish == "length" and reply:
-        raise FatalModelError(
-            f"{ref}: all {reply} tokens went into reasoning, none into the reply; "
-            "give a larger --max-tokens, or `headroom:` in models.yaml",
-            stops_run=False,
-            usage=usage,
-        )
-    if finish == "filter":
-        line = f"{ref}: the provider's filter refused"
-        raise FatalModelError(line, stops_run=False, usage=usage)
-    raise BrokenReply(f"{ref}: the reply is empty", usage=usage)
-
-
-def _content_text(content: object) -> str:
-    """Return the text of a reply's content, which is a string, a list of parts, or None.
-
-    The text is valid UTF-8. Raises TypeError for any other content.
-    """
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "".join(safe_text(part) for part in parts if isinstance(part, str))
-    if content is None:
-        return ""
-    if not isinstance(content, str):
-        raise TypeError
-    return safe_text(content)
-
-
-def _read_calls(ref: str, calls: object, usage: Usage) -> tuple[ToolCall, ...]:
-    """Return the tool calls in a reply's message, mappings or objects. Raises BrokenReply."""
-    if not calls:
-        return ()
-    try:
-        if not isinstance(calls, list) or len(calls) > MOST_CALLS:
-            raise ValueError
-        return tuple(_read_call(item, index) for index, item in enumerate(calls))
-    except (ValidationError, ValueError, TypeError, RecursionError):
-        line = f"{ref}: the reply's tool calls cannot be read"
-        raise BrokenReply(line, usage=usage) from None
-
-
-def _read_call(item: Any, index: int) -> ToolCall:
-    function = field_of(item, "function")
-    arguments = field_of(function, "arguments")
-    if isinstance(arguments, dict):
-        arguments = json.dumps(arguments)
-    name = field_of(function, "name")
-    if not isinstance(name, str) or not isinstance(arguments, str | None):
-        raise TypeError
-    mark = field_of(item, "id")
-    mark = safe_text(mark)[:200] if isinstance(mark, str) and mark else f"call_{index}"
-    return ToolCall(id=mark, name=safe_text(name), arguments=safe_text(arguments or "{}"))
-
-
-def _model_name(model: object) -> str | None:
-    """Return the provider's name of the model, at most 200 characters; None if it is not a text."""
-    return safe_text(model)[:200] if isinstance(model, str) else None
+            value = json.loads(match[1])
+            name, arguments = value["name"], value.get("arguments", {})
+        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+            return text, ()
+        if name not in names or not isinstance(arguments, dict) or index == MOST_CALLS:
+            return text, ()
+        mark = hashlib.sha256(f"{key}\0{index}".encode()).hexdigest()[:9]
+        calls.append(ToolCall(id=mark, name=name, arguments=json.dumps(arguments)))
+    return (_CALL.sub("", text).strip(), tuple(calls)) if calls else (text, ())

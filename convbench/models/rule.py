@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from convbench.catalog.python import find_function
-from convbench.engine.caller import offload_read
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.model import Model
-from convbench.net.untrusted_json import safe_text
-from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart, text_of
+from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart
+from convbench.util.untrusted import safe_text
 
 Rule = Callable[..., Any]
 """`fn(messages, example) -> Content`, plain or async. Slow ones should be async. One that answers
@@ -25,6 +23,7 @@ class RuleModel(Model):
 
     priced = True
     patient = True
+    binds = True
 
     def __init__(
         self,
@@ -36,15 +35,12 @@ class RuleModel(Model):
         media: Path | None = None,
     ) -> None:
         self.ref = ref
-        self._media = media
+        self._media, self._example = media, example
         self._rule = rule or find_function(ref.removeprefix("rule:"), downloaded=downloaded)
-        self._example = example
 
-    binds = True
-
-    def bind(self, example: Mapping[str, Any]) -> RuleModel:
+    def bind(self, fields: Mapping[str, Any]) -> RuleModel:
         """Return a new model with the same rule, bound to the example of one conversation."""
-        return RuleModel(self.ref, rule=self._rule, example=example, media=self._media)
+        return RuleModel(self.ref, rule=self._rule, example=fields, media=self._media)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
@@ -55,10 +51,10 @@ class RuleModel(Model):
         that fails this conversation only. An answer that is neither text nor message parts raises
         one that stops the run. `sampling` and `key` are not used.
         """
+        takes_media = "media" in inspect.signature(self._rule).parameters
+        extra = {"media": self._media} if takes_media else {}
         try:
-            extra = {"media": self._media} if _takes_media(self._rule) else {}
-            call = partial(self._rule, list(messages), self._example or {}, **extra)
-            answer = await offload_read(call, (text_of(message["content"]) for message in messages))
+            answer = self._rule(list(messages), self._example or {}, **extra)
             if inspect.isawaitable(answer):
                 answer = await answer
         except ConvbenchError:
@@ -67,11 +63,6 @@ class RuleModel(Model):
             line = f"{self.ref}: {type(error).__name__}: {error}"
             raise FatalModelError(line, stops_run=False) from error
         return Completion(_as_content(self.ref, answer), finish_reason="rule", cost_usd=0.0)
-
-
-def _takes_media(rule: Rule) -> bool:
-    """Return True if a rule takes the folder of images' bytes (a parameter named `media`)."""
-    return "media" in inspect.signature(rule).parameters
 
 
 def _as_content(ref: str, answer: object) -> Content:

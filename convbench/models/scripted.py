@@ -22,10 +22,10 @@ def open_scripted(name: str) -> ScriptedModel:
 
     Raise FatalModelError for any other name.
     """
-    if name not in _KINDS:
-        known = ", ".join(f"scripted:{kind}" for kind in _KINDS)
+    if name not in KINDS:
+        known = ", ".join(f"scripted:{kind}" for kind in KINDS)
         raise FatalModelError(f"scripted:{name}: found no such model; expected one of: {known}")
-    return _KINDS[name]()
+    return KINDS[name]()
 
 
 class ScriptedModel(Model):
@@ -34,21 +34,19 @@ class ScriptedModel(Model):
     name = "scripted"
     priced = True
     patient = True
-    """It never waits, so a timeout would be useless work."""
+    binds = True
 
     def __init__(self, example: Mapping[str, Any] | None = None) -> None:
         self.ref = f"scripted:{self.name}"
         self.example = example
 
-    binds = True
-
-    def bind(self, example: Mapping[str, Any]) -> ScriptedModel:
+    def bind(self, fields: Mapping[str, Any]) -> ScriptedModel:
         """Return a new model of the same kind, bound to the example of one conversation, whose
         answer it may use."""
-        return type(self)(example)
+        return type(self)(fields)
 
     def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
-        """Return the complete reply, not cut. This class raises NotImplementedError."""
+        """Return the complete reply, not cut."""
         raise NotImplementedError
 
     async def complete(
@@ -56,8 +54,7 @@ class ScriptedModel(Model):
     ) -> Completion:
         """Return the reply, a pure function of messages, sampling and key, at 0 dollars.
 
-        It is cut after `max_tokens` words: then it ends with `length`, else with `stop`. Words
-        count as tokens.
+        It is cut after `max_tokens` words: then it ends with `length`, else with `stop`.
         """
         digest = hashlib.sha256(f"{sampling.seed}|{sampling.temperature}|{key}".encode()).digest()
         words = WORD.findall(self.write_reply(messages, random.Random(digest)))
@@ -81,40 +78,39 @@ class EchoModel(ScriptedModel):
 class ScriptedPolicy(ScriptedModel):
     """Talks like a policy about a multiple-choice question, sometimes carefully, sometimes not.
 
-    Its words are made up. It guesses the letter of its answer; bound to an example whose answer its
-    speaker may see, it names the correct one more often when it is careful.
+    It guesses the letter of its answer; bound to an example whose answer its speaker may see, it
+    names the correct one more often when it is careful.
     """
 
     name = "policy"
 
     def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
         """Return a turn that fits the last message: a hint, a question, an opinion or a final
-        answer.
-
-        Some turns are careless on purpose: a guess, an unclosed tag, or an answer in no fixed form.
-        """
+        answer. Some turns are careless on purpose."""
         request = text_of(messages[-1]["content"])
-        options = _read_options(messages)
+        texts = [text_of(m["content"]) for m in messages if m["role"] == "user"]
+        asked = next((text for text in texts if OPTION.search(text)), texts[0] if texts else "")
+        options: dict[str, str] = dict(OPTION.findall(asked))
+        options = options or dict.fromkeys("ABCD", "this option")
         if "clarification question" in request:
             return "Compare what the question names with each option, one at a time."
-        letter = self._choose_letter(messages, options, rng)
+        care = 0.25 + 0.7 * random.Random(hashlib.sha256(asked.encode()).digest()).random()
+        letter = self._choose_letter(messages, options, rng, care)
         if "ONE specific question" in request:
             return f"What exactly does option {letter} ({options[letter]}) refer to here?"
-        careful = rng.random() < self._care_chance(messages)
+        careful = rng.random() < care
+        heard = [m for m in messages if m["role"] == "system"] + list(messages[-1:])
+        thinks = any("<thinking>" in text_of(m["content"]) for m in heard)
         final = "final answer" in request
-        thinking = _wants_thinking(messages)
-        return (
-            _careful_turn(letter, options, final, thinking)
-            if careful
-            else (_careless_turn(letter, options, final, thinking, rng))
-        )
-
-    def _care_chance(self, messages: Sequence[Message]) -> float:
-        """Return the probability of a careful turn, derived from the question."""
-        return 0.25 + 0.7 * _seeded_rng(_question_text(messages)).random()
+        answer = f"The answer is {letter}." if final else f"I am leaning toward {letter} so far."
+        return (_careful if careful else _careless)(letter, options, answer, thinks, rng)
 
     def _choose_letter(
-        self, messages: Sequence[Message], options: Mapping[str, str], rng: random.Random
+        self,
+        messages: Sequence[Message],
+        options: Mapping[str, str],
+        rng: random.Random,
+        care: float,
     ) -> str:
         """Return the letter of its answer: mostly the one that it named before."""
         named = [
@@ -127,59 +123,31 @@ class ScriptedPolicy(ScriptedModel):
         if named and rng.random() < 0.85:
             return str(named[-1])
         gold = (self.example or {}).get("answer")
-        if gold in options and rng.random() < self._care_chance(messages):
+        if gold in options and rng.random() < care:
             return str(gold)
         return rng.choice(list(options))
 
 
-def _read_options(messages: Sequence[Message]) -> dict[str, str]:
-    options: dict[str, str] = dict(OPTION.findall(_question_text(messages)))
-    return options or dict.fromkeys("ABCD", "this option")
-
-
-def _question_text(messages: Sequence[Message]) -> str:
-    """Return the text of the user message with the options, else of the first user message."""
-    texts = [text_of(m["content"]) for m in messages if m["role"] == "user"]
-    return next((text for text in texts if OPTION.search(text)), texts[0] if texts else "")
-
-
-def _wants_thinking(messages: Sequence[Message]) -> bool:
-    heard = [m for m in messages if m["role"] == "system"] + list(messages[-1:])
-    return any("<thinking>" in text_of(m["content"]) for m in heard)
-
-
-def _seeded_rng(text: str) -> random.Random:
-    return random.Random(hashlib.sha256(text.encode()).digest())
-
-
-def _answer_line(letter: str, final: bool) -> str:
-    return f"The answer is {letter}." if final else f"I am leaning toward {letter} so far."
-
-
-def _careful_turn(letter: str, options: Mapping[str, str], final: bool, thinking: bool) -> str:
-    steps = [
-        f"{name}: {text} {'fits every part of' if name == letter else 'misses a part of'} "
-        "what is asked."
-        for name, text in options.items()
-    ]
+def _careful(
+    letter: str, options: Mapping[str, str], answer: str, thinks: bool, rng: random.Random
+) -> str:
+    fits = {
+        name: "fits every part of" if name == letter else "misses a part of" for name in options
+    }
+    steps = [f"{name}: {text} {fits[name]} what is asked." for name, text in options.items()]
     reasons = f"Taking the options one by one. {' '.join(steps)} So option {letter} remains."
-    if thinking:
-        reasons = f"<thinking>{reasons}</thinking>"
-    return f"{_answer_line(letter, final)} {reasons}"
+    return f"{answer} {f'<thinking>{reasons}</thinking>' if thinks else reasons}"
 
 
-def _careless_turn(
-    letter: str, options: Mapping[str, str], final: bool, thinking: bool, rng: random.Random
+def _careless(
+    letter: str, options: Mapping[str, str], answer: str, thinks: bool, rng: random.Random
 ) -> str:
     """Return a hasty turn: a guess, an unclosed tag, or an answer in no fixed form."""
     guess = f"Option {letter} sounds familiar, so I would go with it."
-    kinds = [f"{_answer_line(letter, final)} {guess}", f"{guess} {options[letter]}, probably."]
-    if thinking:
-        kinds += [
-            f"<thinking>{guess} {_answer_line(letter, final)}",
-            f"{_answer_line(letter, final)} {guess}",
-        ]
+    kinds = [f"{answer} {guess}", f"{guess} {options[letter]}, probably."]
+    if thinks:
+        kinds += [f"<thinking>{guess} {answer}", f"{answer} {guess}"]
     return rng.choice(kinds)
 
 
-_KINDS: dict[str, type[ScriptedModel]] = {"policy": ScriptedPolicy, "echo": EchoModel}
+KINDS: dict[str, type[ScriptedModel]] = {"policy": ScriptedPolicy, "echo": EchoModel}

@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from convbench.catalog.python import find_function
-from convbench.errors import FatalModelError, SpecError
-from convbench.models.failures import ToolError
+from convbench.errors import FatalModelError, SpecError, ToolError
 from convbench.models.mcp_server import McpServer
 from convbench.models.model import Model
-from convbench.net.untrusted_json import safe_text
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolServer
 from convbench.util.redact import redact_error
+from convbench.util.untrusted import safe_text
 
 LONGEST_ERROR = 500
 """Most characters of an error that the model is told."""
@@ -33,6 +32,7 @@ class ToolsModel(Model):
 
     priced = True
     patient = True
+    binds = True
 
     def __init__(
         self,
@@ -60,14 +60,9 @@ class ToolsModel(Model):
             if tool.function is not None
         }
 
-    binds = True
-
     def bind(self, fields: Fields) -> ToolsModel:
         """Return a new model with the same tools and running servers, bound to the example of one
-        conversation.
-
-        `fields` maps each tool to the fields of the example that its function gets.
-        """
+        conversation: `fields` maps each tool to the example's fields that its function gets."""
         tools = list(self._tools.values())
         return ToolsModel(
             tools, self._limits, functions=self._functions, fields=fields, running=self._running
@@ -96,8 +91,8 @@ class ToolsModel(Model):
         ToolResult, in order.
 
         All calls run at once, each with a time limit; those beyond the limit of calls are not made.
-        The result of a failed call is an error in words. Without calls the list is empty. Raise
-        FatalModelError if a server cannot be started again. `sampling` and `key` are unused.
+        The result of a failed call is an error in words. Raise FatalModelError if a server is gone.
+        `sampling` and `key` are unused.
         """
         calls = messages[-1].get("tool_calls", ())
         results = await asyncio.gather(*map(self._run_call, calls[: self._limits.calls]))
@@ -115,9 +110,8 @@ class ToolsModel(Model):
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(self._tools)
-            return _error_result(
-                call, f"error: there is no tool {call.name[:64]!r}; there are: {known}"
-            )
+            line = f"error: there is no tool {call.name[:64]!r}; there are: {known}"
+            return _error_result(call, line)
         arguments = read_arguments(call.arguments)
         fault = "expected a JSON object" if arguments is None else argument_fault(tool, arguments)
         if arguments is None or fault:
@@ -126,15 +120,13 @@ class ToolsModel(Model):
             async with asyncio.timeout(self._limits.seconds):
                 output = await self._run_tool(tool, arguments)
         except TimeoutError:
-            return _error_result(
-                call, f"error: {tool.name} took over {self._limits.seconds:g} seconds"
-            )
+            line = f"error: {tool.name} took over {self._limits.seconds:g} seconds"
+            return _error_result(call, line)
         except FatalModelError:
             raise
-        except ToolError as error:
-            return _error_result(call, f"error: {redact_error(str(error))[:LONGEST_ERROR]}")
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
-            line = redact_error(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything
+            kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
+            line = redact_error(f"{kind}{error}")[:LONGEST_ERROR]
             return _error_result(call, f"error: {line}")
         return ToolResult(id=call.id, name=tool.name, content=self._cut_output(output))
 
@@ -174,9 +166,8 @@ def argument_fault(tool: Tool, arguments: dict[str, Any]) -> str:
     not."""
     import jsonschema  # type: ignore[import-untyped]
 
-    error = next(
-        iter(jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments)), None
-    )
+    faults = jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments)
+    error = next(iter(faults), None)
     return "" if error is None else " ".join(error.message.split())[:LONGEST_ERROR]
 
 

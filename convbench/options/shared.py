@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from convbench.net.body import check_address
 from convbench.options.declare import DAY_S, MODELS, SPECS, WHERE, Opt
+from convbench.util.untrusted import check_address
 from convbench.util.words import Effort, Mode, SplitChoice
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class CallOptions:
     concurrency: Annotated[
         int | None,
         Opt(
-            "Maximum number of calls in flight (32); lowered when a provider refuses that many.",
+            "Maximum number of calls in flight (32).",
             least=1,
             most=MOST_CALLS,
             panel=MODELS,
@@ -254,18 +254,6 @@ class CallOptions:
             panel=MODELS,
         ),
     ] = False
-    batch_wait: Annotated[
-        float | None,
-        Opt(
-            "Longest to wait for a batch; what it has not answered by then is sent as ordinary "
-            "calls, at full price. Without it as long as the provider takes (a day at most).",
-            metavar="SECONDS",
-            least=0,
-            most=30 * DAY_S,
-            panel=MODELS,
-        ),
-    ] = None
-    """Seconds to wait for a batch; None leaves it to the provider."""
     cache: Annotated[
         Path | None,
         Opt(
@@ -273,15 +261,6 @@ class CallOptions:
             "same call: model, settings, messages, question and sample.",
             metavar="FILE",
             panel=MODELS,
-        ),
-    ] = None
-    vllm_python: Annotated[
-        Path | None,
-        Opt(
-            "Python of the environment that has vLLM, for vllm:HF_ID.",
-            metavar="PATH",
-            panel=MODELS,
-            own_file_only=True,
         ),
     ] = None
     devices: Annotated[

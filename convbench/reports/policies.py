@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from convbench.models.weights_path import folder_of, resolve_reference, weights_fingerprint
+from convbench.models.weights_path import folder_of, weights_fingerprint, weights_of
 from convbench.schema.experiment import POOLED
 from convbench.schema.run import ModelConfig
 from convbench.store import Run
@@ -219,7 +219,7 @@ def _is_model(policy: Policy, model: str, mark: str | None) -> bool:
 
 
 def _last_name(model: str) -> str:
-    return Path(resolve_reference(model) or model.rpartition(":")[2]).name.lower()
+    return Path(weights_of(model) or model.rpartition(":")[2]).name.lower()
 
 
 def short_model(model: str) -> str:

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from convbench.engine import run_in_loop
-from convbench.engine.batch_record import FILE, BatchLog, SentBatch
+from convbench.engine.batch_log import FILE, BatchLog, SentBatch
 from convbench.errors import ConvbenchError, FatalModelError
-from convbench.models.batch import Batches, BatchState
+from convbench.models.batches import Batches, BatchState, MissingBatch
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import open_for
 from convbench.store import Run
@@ -71,12 +71,12 @@ def batches_status(run: Run, calls: CallOptions) -> BatchesStatus:
     return batches
 
 
-def cancel_batches(run: Run, calls: CallOptions, *, forget: bool = False) -> BatchesStatus:
+def cancel_batches(run: Run, calls: CallOptions) -> BatchesStatus:
     """Ask the provider to end a run's batches, under the run's lock, and return all its batches.
 
-    The next resume collects what was answered by then. An error becomes the batch's `problem`. With
-    `forget` the provider is not asked, and open batches are recorded as ended, at the most they may
-    have cost. Raises RunError if another process works on the run.
+    The next resume collects what was answered by then. One that the provider no longer knows is
+    recorded as gone, at the most it may have cost, and its calls are sent again. Another error
+    becomes the batch's `problem`. Raises RunError if another process works on the run.
     """
     batches = _read_batches(run)
 
@@ -85,20 +85,8 @@ def cancel_batches(run: Run, calls: CallOptions, *, forget: bool = False) -> Bat
             await _ask_provider(run, shown, calls, end=True)
 
     with run.lock():
-        if forget:
-            _forget_batches(run, batches.open_batches)
-        else:
-            run_in_loop(end_all)
+        run_in_loop(end_all)
     return batches
-
-
-def _forget_batches(run: Run, batches: list[BatchStatus]) -> None:
-    """Record batches as ended. Everything that may have been billed for them counts as spent."""
-    file = BatchLog(run.path / FILE)
-    for shown in batches:
-        lost = {"tokens": shown.sent.tokens, "usd": shown.sent.usd or 0.0}
-        file.write_note(shown.sent, ended="forgotten", lost=lost)
-    file.close()
 
 
 def _read_batches(run: Run) -> BatchesStatus:
@@ -117,10 +105,16 @@ async def _ask_provider(
             if name is None:
                 shown.problem = "may not have been submitted; the next resume checks"
                 return
-            shown.state = await batches.get_state(name)
+            shown.state = await batches.state(name)
             if end and not shown.state.ended:
-                await batches.cancel_batch(name)
-                shown.state = await batches.get_state(name)
+                await batches.cancel(name)
+                shown.state = await batches.state(name)
+    except MissingBatch as error:
+        shown.problem = str(error)
+        if end:
+            log = BatchLog(run.path / FILE)
+            log.write_note(shown.sent, ended="gone")
+            log.close()
     except (ConvbenchError, TimeoutError) as error:
         shown.problem = str(error) or f"no answer within {ASK_S:g} s"
 
@@ -152,5 +146,5 @@ def _sent_addresses(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str
 
 def _judge_of(sent: SentBatch) -> tuple[str, str | None]:
     """Return (kind of a batch's calls, fingerprint of their judge or None)."""
-    kind, _, rest = next((call.key for call in sent.calls), "").partition("/")
+    kind, _, rest = next((key for key, _, _ in sent.calls), "").partition("/")
     return kind, rest.partition("/")[0] if kind in ("judge", "pair") else None

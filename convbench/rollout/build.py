@@ -13,12 +13,11 @@ from typing import Any
 
 from convbench import prompts
 from convbench.catalog import find_function
-from convbench.engine.caller import Caller, offload_read
+from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary, run_in_loop
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.errors import ConvbenchError, FatalModelError, RunError, SpecError
-from convbench.models.batch import no_batches
-from convbench.models.model import Model
+from convbench.models.model import Model, no_batches
 from convbench.models.open import policy_or_default
 from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
@@ -49,7 +48,6 @@ from convbench.store.keys import NameSet
 from convbench.store.merge import SHARD, parse_shard, shard_of
 from convbench.tasks.draw import count_splits, refuse_untested, single_group_warning
 from convbench.tasks.load import LoadResult, load_examples
-from convbench.views import turn_texts
 
 
 @dataclass
@@ -133,14 +131,11 @@ class BuildJobs(RecordedJobs[Rollout, Conversation]):
         )
         if conversation.failure is not None:
             return conversation
-        flags = await offload_read(
-            lambda: [
-                flag
-                for check in self._checks
-                for flag in check(conversation, example, manifest.protocol)
-            ],
-            turn_texts(conversation),
-        )
+        flags = [
+            flag
+            for check in self._checks
+            for flag in check(conversation, example, manifest.protocol)
+        ]
         return conversation.model_copy(update={"flags": tuple(dict.fromkeys(flags))})
 
     def failed_result(self, job: Rollout, error: Exception) -> Conversation:
@@ -426,7 +421,6 @@ def _policy_model(options: BuildOptions) -> str:
     return policy_or_default(
         options.model,
         api_base=options.calls.api_base,
-        vllm_python=options.calls.vllm_python,
         specs=options.specs.folders,
     )
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from convbench.engine import (
@@ -21,7 +22,7 @@ from convbench.engine import (
     Summary,
     run_in_loop,
 )
-from convbench.engine.batch_record import open_batches
+from convbench.engine.batch_log import open_batches, unreplied_cost
 from convbench.engine.reply_cache import ReplyCache
 from convbench.errors import RunError
 from convbench.models.aliases import resolve
@@ -29,12 +30,15 @@ from convbench.models.devices import Placement, check_apart, placement_of
 from convbench.models.model import Model
 from convbench.models.open import base_of, open_model
 from convbench.models.weights_path import SHIPPED_REFS
-from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.schema import ModelConfig, RunManifest, canonical_json
 from convbench.schema.run import Role
 from convbench.store import Run
 from convbench.util.redact import strip_address
+from convbench.util.untrusted import check_address
+
+if TYPE_CHECKING:
+    from convbench.engine.batches import BatchQueue
 
 JOURNAL_FILE = "calls.jsonl"
 """A run's journal."""
@@ -83,7 +87,10 @@ def count_journal(ledger: Budget, journal: Journal) -> None:
     done before (by the resolved path). A missing journal adds 0."""
     name = str(journal.path.resolve())
     if not ledger.has_counted(name):
-        ledger.count_earlier(name, *journal.total_cost())
+        tokens, usd = journal.total_cost()
+        batches = open_batches(journal.path.parent)
+        more = unreplied_cost(batches, journal.attempts_with_reply() if batches else ())
+        ledger.count_earlier(name, tokens + more[0], usd + more[1])
 
 
 def max_calls(options: CallOptions, models: Iterable[Model]) -> int:
@@ -165,13 +172,16 @@ async def open_caller(
         if options.cache is not None:
             caller.cache = ReplyCache(options.cache)
             stack.callback(caller.cache.close)
-        waits = options.batch or bool(open_batches(run.path))
-        if waits and any(model.batches is not None for model in models):
-            queue = caller.use_batches(options.batch_wait, collect_only=not options.batch)
+        queue: BatchQueue | None = None
+        batched = [model for model in models if model.batches is not None]
+        if batched and (options.batch or open_batches(run.path)):
+            from convbench.engine.batches import BatchQueue
+
+            queue = caller.batches = BatchQueue(caller, batched, sends=options.batch)
             stack.push_async_callback(queue.aclose)
         with Progress(status, label, quiet=options.quiet) as shown:
             yield caller
-            if caller.batch_queue is not None and (line := caller.batch_queue.summary_line()):
+            if queue is not None and (line := queue.summary_line()):
                 shown.print_line(line)
 
 
@@ -317,7 +327,6 @@ def open_for(
     return open_model(
         ref,
         api_base=base,
-        vllm_python=options.vllm_python,
         log_dir=run.path,
         media=run.media_folder,
         downloaded=run.manifest.pulled_from is not None,

@@ -20,7 +20,7 @@ from convbench.models.open import never_sent
 from convbench.models.weights_path import (
     own_sampling,
     weights_fingerprint,
-    weights_place,
+    weights_of,
     without_latest,
 )
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
@@ -147,7 +147,7 @@ def make_model_config(
             reads=resolved.alias.reads,
             replay=resolved.alias.replay,
             extra_body=resolved.alias.extra_body,
-            own_sampling=own_sampling(weights_place(resolved.ref, resolved.alias.weights)),
+            own_sampling=own_sampling(weights_of(resolved.ref, resolved.alias.weights)),
             left_out=tuple(sorted(never_sent(resolved))) if "/" in resolved.ref else (),
         )
     )

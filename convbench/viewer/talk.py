@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from convbench.answers.tags import leaves_open, split_segments
-from convbench.engine.journal import CallHistory, call_hash, call_histories, dump_noun
+from convbench.engine.journal import call_hash, dump_noun, iter_calls
 from convbench.engine.journal import turn_of as turn_of
 from convbench.errors import RunError
 from convbench.rollout.recorded_calls import ModelCall, conversation_calls
@@ -390,19 +390,28 @@ def turn_calls(index: ViewIndex, conversation_id: str) -> dict[str, list[dict[st
     run, conversation, _ = index.read_conversation(conversation_id)
     requests = {call.key: call for call in conversation_calls(run.manifest, conversation)}
     by_turn: dict[str, list[dict[str, Any]]] = {}
-    for call in call_histories(run.calls_file, conversation.key):
-        turn = turn_of(call.key)
+    calls: dict[str, dict[str, Any]] = {}
+    for record in iter_calls(run.calls_file, conversation.key):
+        call = calls.setdefault(str(record["key"]), {"reply": None, "lost": []})
+        if "lost" in record:
+            call["lost"].append(record)
+        else:
+            call["reply"] = record
+    for key, call in calls.items():
+        turn = turn_of(key)
         if turn is not None:
-            by_turn.setdefault(str(turn), []).append(_call_json(call, requests.get(call.key)))
+            shown = _call_json(key, call, requests.get(key))
+            by_turn.setdefault(str(turn), []).append(shown)
     return by_turn
 
 
-def _call_json(exchange: CallHistory, request: ModelCall | None) -> dict[str, Any]:
-    fields = {"key": exchange.key, "lost": exchange.lost, "reply": _json_text(exchange.reply)}
+def _call_json(key: str, call: dict[str, Any], request: ModelCall | None) -> dict[str, Any]:
+    reply = call["reply"]
+    fields = {"key": key, "lost": call["lost"], "reply": _json_text(reply)}
     if request is None:
         return fields | {"request": None, "proof": UNKNOWN}
     hashed = call_hash(request.model, request.sampling, request.messages)
-    same = exchange.reply is not None and exchange.reply.get("hash") == hashed
+    same = reply is not None and reply.get("hash") == hashed
     body = {
         "model": request.model,
         **request.sampling.model_dump(exclude_defaults=True),

@@ -9,7 +9,7 @@ from pathlib import Path
 from convbench import catalog
 from convbench.judges.adaptation.learner import Learner, Question
 from convbench.judges.adaptation.settings import InnerSettings, training_texts
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.pocket import notes
 from convbench.pocket.rows import load
 from convbench.pocket.world import make_world
@@ -26,7 +26,7 @@ def adaptations(folder: Path) -> Iterator[Row]:
     del folder
     spec = catalog.load_spec(JudgeSpec, "judges", "adaptation-pocket")
     inner = InnerSettings.model_validate(spec.args["inner"])
-    learner = Learner.load(resolve_path("pocket"), "cpu")
+    learner = Learner.load(check_weights("pocket"), "cpu")
     known = notes.make_notes(make_world(), 0)
     rows = [row for row in load(seed=0, kind="notes") if row["split"] == "train"][: COUNT + 1]
     took = passes = 0.0

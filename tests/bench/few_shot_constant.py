@@ -24,7 +24,7 @@ from convbench.judges.adaptation.learner import Learner
 from convbench.judges.few_shot.runner import outputs_of, problem_of, settings_of
 from convbench.judges.few_shot.solve import Solver
 from convbench.judges.resolve import resolve_judge
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.schema import Example, TaskSpec
 from convbench.tasks.arc_agi.edit import Group, SelfEdit
 from convbench.tasks.load import load_examples
@@ -75,7 +75,7 @@ def main() -> None:
     """Print one line a seed, or one a candidate."""
     tools, *rest = sys.argv[1:]
     settings = settings_of(resolve_judge("few-shot-pocket"))
-    solver = Solver(Learner.load(resolve_path("pocket-grids")), settings)
+    solver = Solver(Learner.load(check_weights("pocket-grids")), settings)
     if tools == "search":
         search(solver)
         return

@@ -24,7 +24,7 @@ from unittest import mock
 from convbench.judges.adaptation.settings import InnerSettings
 from convbench.learn import memory
 from convbench.learn.memory import Kind, MemoryParts, StepRows
-from convbench.models.weights_path import ModelShape, _read_shape
+from convbench.learn.shapes import ModelShape, _read_shape
 from convbench.schema.recipe import Recipe
 from tests.bench.bench import ROOT, Row
 

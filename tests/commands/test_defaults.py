@@ -46,7 +46,7 @@ def test_lists_and_tables_for_all(typist: Typist) -> None:
 
 
 STEERS = [
-    'api-base = "http://127.0.0.1:9"', 'allow-calls = ["m@h"]', 'vllm-python = "/tmp/x"',
+    'api-base = "http://127.0.0.1:9"', 'allow-calls = ["m@h"]',
     'plugin = ["evil.py"]', 'specs = ["evil"]', 'set = ["judge.api_base=http://evil"]',
 ]  # fmt: skip
 

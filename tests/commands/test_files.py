@@ -61,7 +61,7 @@ SOME = {
     "verdicts.jsonl": ("has a line {}", "scores 'x'", "is a pipe", "is holes"),
 }
 """Damages that go through every command; the others go through the readers that they call."""
-LATE = {"calls.jsonl": "build", "attempts.jsonl": "build", "labels.jsonl": "judge human",
+LATE = {"calls.jsonl": "build", "labels.jsonl": "judge human",
         "comparisons.jsonl": "report comparisons",
         "judges/f00d.json": "eval", "published.json": "publish --checkpoint",
         "reports/seal.json": "report", "evals/refit/run.json": "report",
@@ -108,7 +108,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "checkpoints/refit/config.json": "{}",
         "checkpoints/refit/model.safetensors": "",
         "calls.jsonl": json.dumps(call) + "\n",
-        "attempts.jsonl": "",
         "labels.jsonl": json.dumps(label) + "\n",
         "comparisons.jsonl": json.dumps(pair) + "\n",
         "published.json": '{"repo": "a/b"}',

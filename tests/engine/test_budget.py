@@ -1,4 +1,4 @@
-"""The budget stops before the call that could pass it, and waits where only others' do."""
+"""The budget admits what is left can pay for, and stops before the call that could pass it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from convbench.engine.budget import Booking, Budget, CallSize, size_of, usual_prompt
+from convbench.engine.budget import Budget, Estimate, call_estimate, format_spend, usual_prompt
 from convbench.engine.caller import runs_here
-from convbench.errors import BudgetError
+from convbench.errors import BudgetError, Usage
 from convbench.models import open_model
 from convbench.models.model import Model
+from convbench.models.prices import Price
 from convbench.models.tools import ToolsModel
 from convbench.schema import Message, Sampling, ToolLimits
 
 LOCAL = "http://127.0.0.1:9/v1"
-CALL = CallSize(text=30, prompt=30, reply=10)
+CALL = Estimate(40, 0.4)
+
+
+class Priced:
+    """A cent a token."""
+
+    def price(self, prompt: int, reply: int) -> float | None:
+        return (prompt + reply) / 100
 
 
 def mini() -> Model:
     return open_model("openai/gpt-4o-mini", api_base=LOCAL)
 
 
-def test_an_unknown_price_with_a_dollar_budget_is_refused_with_the_alternative() -> None:
+def test_check_price_refuses_dollars_for_an_unknown_price() -> None:
     model = open_model("openai/nobody-knows-this", api_base=LOCAL)
     with pytest.raises(BudgetError, match=r"openai/nobody-knows-this is unknown.*--budget-tokens"):
         Budget(usd=1).check_price(model)
@@ -33,135 +41,132 @@ def test_an_unknown_price_with_a_dollar_budget_is_refused_with_the_alternative()
 
 
 @pytest.mark.parametrize("text", ["word " * 300, "我们讨论问题" * 80, "x+=1;" * 300, "🜁" * 300])
-def test_a_prompt_has_no_more_tokens_than_its_bound(text: str) -> None:
+def test_call_estimate_holds_a_token_a_byte_and_a_reply_at_full_length(text: str) -> None:
     messages: list[Message] = [{"role": "user", "content": text}]
-    size = size_of(mini(), messages, Sampling(max_tokens=100))
-    assert size.prompt == len(text.encode()) + 16
-    assert size.reply == 100
-    assert usual_prompt(messages) < size.prompt
+    need = call_estimate(mini(), messages, Sampling(max_tokens=100))
+    prompt = len(text.encode()) + 16
+    assert need == Estimate(prompt + 100, Price(0.15e-6, 0.6e-6).cost_of(prompt, 100))
+    assert usual_prompt(messages) < prompt
 
 
-def test_the_bound_counts_the_schemas_of_tools_and_reply() -> None:
+def test_call_estimate_counts_the_schemas_of_tools_and_reply() -> None:
     messages: list[Message] = [{"role": "user", "content": "hi"}]
     schema = {"type": "object", "properties": {"score": {"type": "number"}}}
-    bare = size_of(mini(), messages, Sampling())
-    tools = size_of(mini(), messages, Sampling(tools=(schema,), reply_schema=schema))
-    assert tools.prompt - bare.prompt == 2 * len(json.dumps(schema, separators=(",", ":")))
-    assert tools.text == bare.text
+    bare = call_estimate(mini(), messages, Sampling())
+    tools = call_estimate(mini(), messages, Sampling(tools=(schema,), reply_schema=schema))
+    assert tools.tokens - bare.tokens == 2 * len(json.dumps(schema, separators=(",", ":")))
 
 
-def test_calls_of_tools_are_nobodys_bill() -> None:
+def test_runs_here_says_whose_calls_nobody_bills() -> None:
     assert runs_here(ToolsModel([], ToolLimits()))
     assert runs_here(open_model("scripted:policy"))
     assert not runs_here(mini())
 
 
-def test_the_bound_is_paid_at_the_price_and_at_what_replies_taught() -> None:
-    rates = Budget(usd=1).rates_of(mini())
-    assert rates.upper_bound(CALL).usd == pytest.approx(30 * 0.15e-6 + 10 * 0.6e-6)
-    rates.learn_billing(CALL, prompt=60, reply=50, usd=None)
-    assert rates.upper_bound(CALL).tokens == 30 * 2 + 10 * 5
-    rates.learn_billing(CALL, prompt=3, reply=1, usd=None)
-    assert rates.upper_bound(CALL).tokens == 30 * 2 + 10 * 5
-
-
-def test_a_call_is_held_for_less_the_more_replies_there_are() -> None:
-    rates = Budget(usd=1).rates_of(mini())
-    rates.hold_call(CALL, 1)
-    held = []
-    for _ in range(600):
-        held.append(rates.held_estimate().tokens)
-        rates.learn_billing(CALL, prompt=10, reply=10, usd=None)
-    assert held == sorted(held, reverse=True)
-    assert held[0] == 64 * 40
-    assert held[-1] == 4 * 40
-
-
-def test_spent_money_refuses_at_once() -> None:
+def test_hold_refuses_at_once_when_the_money_is_spent() -> None:
     budget = Budget(usd=1.0)
-    budget.add_earlier(usd=0.99999)
-    with pytest.raises(BudgetError, match=r"\$1\.0000 of \$1 .* --budget"):
-        asyncio.run(budget.reserve_call(budget.rates_of(mini()), CALL))
+    budget.add_earlier(0, 0.99)
+    with pytest.raises(BudgetError, match=r"\$0\.9900 of \$1 .* may cost \$0\.4000.*--budget"):
+        asyncio.run(budget.hold(CALL))
 
 
-def test_one_goes_alone_and_the_others_wait_for_it() -> None:
+def test_hold_admits_as_many_as_fit_and_what_is_not_used_is_free_at_once() -> None:
     async def main() -> list[str]:
-        budget, order = Budget(tokens=100), []
-        rates = budget.rates_of(mini())
-        await budget.reserve_call(rates, CALL)
+        budget, order = Budget(tokens=100), list[str]()
+        await budget.hold(CALL)
+        await budget.hold(CALL)
 
-        async def second() -> None:
-            await budget.reserve_call(rates, CALL)
-            order.append("second got in")
+        async def third() -> None:
+            await budget.hold(CALL)
+            order.append("third got in")
 
-        waiting = asyncio.ensure_future(second())
+        waiting = asyncio.ensure_future(third())
         await asyncio.sleep(0.01)
         order.append("first ends")
-        budget.book_attempt(Booking(60, None))
-        budget.release_call(rates, CALL)
+        budget.settle(CALL, Usage(3, 2, 0.0), Priced())
         await waiting
-        budget.book_attempt(Booking(1, None))
-        budget.release_call(rates, CALL)
-        with pytest.raises(BudgetError):
-            await budget.reserve_call(rates, CALL)
+        budget.settle(CALL, Usage(30, 10, 0.0), Priced())
+        budget.settle(CALL, Usage(30, 10, 0.0), Priced())
+        with pytest.raises(BudgetError, match=r"85 of 100 tokens are spent"):
+            await budget.hold(CALL)
         return order
 
-    assert asyncio.run(main()) == ["first ends", "second got in"]
+    assert asyncio.run(main()) == ["first ends", "third got in"]
 
 
-def test_who_is_cancelled_while_waiting_or_just_let_in_holds_nothing() -> None:
+def test_hold_ends_in_an_error_when_no_end_of_others_can_make_room() -> None:
     async def main() -> None:
-        budget = Budget(tokens=1000)
-        rates = budget.rates_of(mini())
-        await asyncio.wait_for(budget.reserve_call(rates, CALL), 1)
-        tasks = [asyncio.ensure_future(budget.reserve_call(rates, CALL)) for _ in range(2)]
+        budget = Budget(tokens=50)
+        await budget.hold(CALL)
+        waiting = [asyncio.ensure_future(budget.hold(CALL)) for _ in range(3)]
         await asyncio.sleep(0)
-        tasks[1].cancel()
-        budget.release_call(
-            rates, CALL
-        )  # lets the first in, which is cancelled before it hears of it
-        tasks[0].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert rates.held_estimate().tokens == 0
-        await asyncio.wait_for(budget.reserve_call(rates, CALL), 1)
+        budget.settle(CALL, Usage(30, 10), Priced())
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(one, BudgetError) for one in ended)
 
     asyncio.run(main())
 
 
-class Slow(int):
-    """A number that takes its time to be added, so that another thread comes in between."""
+def test_hold_that_is_cancelled_waiting_or_just_admitted_holds_nothing() -> None:
+    async def main() -> None:
+        budget = Budget(tokens=40)
+        await budget.hold(CALL)
+        tasks = [asyncio.ensure_future(budget.hold(CALL)) for _ in range(2)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        budget.settle(CALL, None, Priced())  # admits the first, cancelled before it hears of it
+        tasks[0].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait_for(budget.hold(CALL), 1)
 
-    def __radd__(self, other: int) -> int:
-        time.sleep(0.001)
-        return other + int(self)
+    asyncio.run(main())
 
 
-class SlowName(str):
-    """A name that takes its time to be looked up."""
+@pytest.mark.parametrize(
+    ("usage", "used", "assumed"),
+    [
+        (Usage(10, 5, 0.02), Estimate(15, 0.02), False),
+        (Usage(10, 5), Estimate(15, 0.15), False),
+        (Usage(), Estimate(40, 0.4), True),
+        (Usage(10, None), Estimate(40, 0.4), True),
+        (Usage(None, None, 0.03), Estimate(40, 0.03), True),
+        (None, Estimate(0, 0.0), False),
+    ],
+)
+def test_settle_books_what_is_reported_and_what_was_held_where_nothing_is(
+    usage: Usage | None, used: Estimate, assumed: bool
+) -> None:
+    budget = Budget()
+    asyncio.run(budget.hold(CALL))
+    assert budget.settle(CALL, usage, Priced()) == used
+    assert budget.all.attempts == (usage is not None)
+    assert (budget.all.tokens, budget.all.usd) == (used.tokens, used.usd)
+    assert bool(budget.assumed.attempts) == assumed
+    assert ("with unreported usage" in format_spend(budget)) == assumed
 
-    def __hash__(self) -> int:
-        time.sleep(0.001)
-        return str.__hash__(self)
 
-
-def test_threads_of_cells_side_by_side_lose_no_call_of_their_one_ledger() -> None:
+def test_hold_across_threads_keeps_to_one_limit_and_loses_no_call() -> None:
     """Each with a loop of its own, as the steps of an experiment are."""
-    budget, call = Budget(), CallSize(text=30, prompt=Slow(30), reply=Slow(10))
-    rates = budget.rates_of(mini())
+    budget = Budget(tokens=10_000)
+    flying, most = [0], [0]
+
+    async def one() -> None:
+        await budget.hold(Estimate(1000, None))
+        flying[0] += 1
+        most[0] = max(most[0], flying[0])
+        await asyncio.sleep(0.002)
+        flying[0] -= 1
+        budget.settle(Estimate(1000, None), Usage(5, 2, 0.5), Priced())
 
     async def calls() -> None:
-        for number in range(10):
-            await budget.reserve_call(rates, call)
-            budget.book_attempt(Booking(Slow(7), 0.5), lost=number == 0)
-            budget.release_call(rates, CallSize(text=30, prompt=Slow(30), reply=Slow(10)))
+        budget.count_earlier("runs/shared", 100, 1.0)
+        await asyncio.gather(*(one() for _ in range(20)))
 
-    def cell(_: int) -> None:
-        budget.count_earlier(SlowName("runs/shared"), 100, 1.0)
-        asyncio.run(calls())
-
+    start = time.monotonic()
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(cell, range(8)))
-    assert (budget.all.attempts, budget.spent_tokens) == (80, 100 + 80 * 7)
-    assert budget.spent_usd == pytest.approx(1.0 + 80 * 0.5)
-    assert (budget.lost.attempts, budget.lost.tokens, budget.before.tokens) == (8, 56, 100)
-    assert rates.held_estimate().tokens == 0
+        list(threads.map(lambda _: asyncio.run(calls()), range(8)))
+    assert time.monotonic() - start < 30
+    assert 5 <= most[0] <= 9
+    assert (budget.all.attempts, budget.all.tokens) == (160, 100 + 160 * 7)
+    assert budget.all.usd == pytest.approx(1.0 + 160 * 0.5)
+    assert budget.before.tokens == 100

@@ -183,7 +183,7 @@ def test_a_signal_outside_of_jobs_is_a_keyboard_interrupt() -> None:
 
 
 def test_calls_in_flight_end_and_waits_do_not() -> None:
-    from convbench.engine.jobs import check_gate, idle_wait
+    from convbench.engine.jobs import check_gate, pause
 
     ended: list[str] = []
 
@@ -198,8 +198,7 @@ def test_calls_in_flight_end_and_waits_do_not() -> None:
             check_gate()
             ended.append("never")
         if job == 2:
-            with idle_wait():
-                await asyncio.sleep(60)
+            await pause(60)
 
     start = time.monotonic()
     summary, done, errors = asyncio.run(_ran(work, range(3)))

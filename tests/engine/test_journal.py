@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from convbench.engine.journal import Journal, call_hash
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
-from tests.support.memory import held_below
 
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
 
@@ -63,28 +62,6 @@ def test_totals_count_every_call(tmp_path: Path) -> None:
     journal.append("a", "h", Completion("x", prompt_tokens=5, completion_tokens=2, cost_usd=0.25))
     journal.append("b", "h", Completion("y", prompt_tokens=1))
     assert journal.total_cost() == (8, 0.25)
-
-
-@pytest.mark.exhaustive
-def test_totals_of_many_calls_hold_few_bytes_of_each(tmp_path: Path) -> None:
-    """Attempts without a reply cost what they were written down with; memory holds those alone."""
-
-    def count(calls: int) -> None:
-        folder = tmp_path / str(calls)
-        folder.mkdir()
-        with (folder / "calls.jsonl").open("w") as replies:
-            replies.writelines(
-                f'{{"key":"k{n}","hash":"h","content":"","prompt_tokens":2,"attempt":"a-{n}"}}\n'
-                for n in range(calls)
-            )
-        with (folder / "attempts.jsonl").open("w") as attempts:
-            attempts.writelines(
-                f'{{"attempt":"a-{n}","key":"k{n}","tokens":9,"usd":0.25}}\n'
-                for n in range(calls + 3)
-            )
-        assert Journal(folder / "calls.jsonl").total_cost() == (2 * calls + 27, 0.75)
-
-    held_below(16, count, 10_000, 40_000)
 
 
 def test_an_unreadable_file_is_no_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Concurrency shrinks at 429, recovers by success, and a pause is kept."""
+"""Slots of an endpoint, and the pauses that it asks for."""
 
 from __future__ import annotations
 
@@ -8,68 +8,46 @@ import time
 from convbench.engine.limiter import Limiter
 
 
-def test_a_burst_of_429_shrinks_once_and_successes_win_it_back() -> None:
-    async def main() -> None:
-        limiter = Limiter(64)
-        sent = []
-        slots = [limiter.hold_slot() for _ in range(64)]
-        for slot in slots:
-            sent.append(await slot.__aenter__())
-        for moment in sent:
-            limiter.on_rate_limit(moment, None)
-        assert limiter.state.limit == 38
-        limiter.on_rate_limit(time.monotonic(), None)
-        assert limiter.state.limit == 23
-        for slot in slots:
-            await slot.__aexit__(None, None, None)
-        for _ in range(600):
-            limiter.on_success()
-        assert limiter.state.limit == 64
-
-    asyncio.run(main())
-
-
-def test_never_more_than_the_limit_at_once() -> None:
+def test_slot_is_given_to_no_more_than_the_limit_at_once() -> None:
     async def main() -> int:
         limiter, running, peak = Limiter(5), 0, 0
 
         async def call() -> None:
             nonlocal running, peak
-            async with limiter.hold_slot():
+            async with limiter.slot():
                 running += 1
                 peak = max(peak, running)
                 await asyncio.sleep(0.001)
                 running -= 1
 
         await asyncio.gather(*(call() for _ in range(60)))
-        assert limiter.state.in_flight == 0
+        assert limiter.in_flight == 0
         return peak
 
     assert asyncio.run(main()) == 5
 
 
-def test_a_pause_holds_back_everyone() -> None:
+def test_pause_for_holds_back_everyone() -> None:
     async def main() -> float:
         limiter = Limiter(4)
-        limiter.on_rate_limit(time.monotonic(), 0.2)
+        limiter.pause_for(0.2)
+        limiter.pause_for(0.0)
         start = time.monotonic()
-        async with limiter.hold_slot():
+        async with limiter.slot():
             return time.monotonic() - start
 
     assert asyncio.run(main()) >= 0.2
 
 
-def test_a_cancelled_wait_gives_its_place_back() -> None:
+def test_slot_that_is_cancelled_gives_its_place_back() -> None:
     async def main() -> None:
         limiter = Limiter(1)
-        first = limiter.hold_slot()
-        await first.__aenter__()
-        waiting = asyncio.ensure_future(limiter.hold_slot().__aenter__())
+        async with limiter.slot():
+            waiting = asyncio.ensure_future(limiter.slot().__aenter__())
+            await asyncio.sleep(0)
+            waiting.cancel()
         await asyncio.sleep(0)
-        waiting.cancel()
-        await first.__aexit__(None, None, None)
-        await asyncio.sleep(0)
-        async with asyncio.timeout(1), limiter.hold_slot():
-            assert limiter.state.in_flight == 1
+        async with asyncio.timeout(1), limiter.slot():
+            assert limiter.in_flight == 1
 
     asyncio.run(main())

@@ -108,13 +108,13 @@ def test_what_is_set_holds_for_the_tables_that_are_added_but_for_their_cells(fol
 
 
 def test_every_step_gets_what_is_said_of_calls(folder: Path) -> None:
-    calls = CallOptions("http://127.0.0.1:1/v1", vllm_python=Path("v"), timeout=7, quiet=True)
+    calls = CallOptions("http://127.0.0.1:1/v1", timeout=7, quiet=True)
     options = ExperimentOptions("table.yaml", calls=calls)
     part = plan_steps(load_specs(options)[0])[0]
     asked = build_options(part.step.cell, part.spec, None, options)
     trained = train_options(part.step, part.spec, Path("run"), without_address(options))
     for one in (asked.calls, trained.calls):
-        assert (one.vllm_python, one.timeout, one.quiet) == (Path("v"), 7, True)
+        assert (one.timeout, one.quiet) == (7, True)
     assert (asked.calls.api_base, trained.calls.api_base) == (calls.api_base, None)
 
 

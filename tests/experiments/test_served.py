@@ -31,13 +31,14 @@ def test_the_interpreter_named_serves_policy_and_checkpoint(
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     Path("served.yaml").write_text(yaml.safe_dump(SPEC))
+    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(python))
     pids = tmp_path / "pid"
 
     def tell(progress: StepProgress) -> None:
         if pids.exists():
             assert all(gone(int(pid), seconds=0.1) for pid in pids.read_text().split())
 
-    found = stages.experiment("served.yaml", run=Path("root"), tell=tell, vllm_python=python)
+    found = stages.experiment("served.yaml", run=Path("root"), tell=tell)
     assert {one.state for one in found.outcomes} == {"done"}, found.failure_lines
     cell = Run.open(tmp_path / "root" / "pocket-thinking-seed0")
     [evaluated] = cell.child_runs()
@@ -58,6 +59,7 @@ def test_an_interpreter_without_vllm_is_missing_before_anything_begins(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("served.yaml").write_text(yaml.safe_dump(SPEC))
-    with pytest.raises(PreflightError, match="--vllm-python /nowhere/python: found no such"):
-        stages.experiment("served.yaml", run=Path("root"), vllm_python=Path("/nowhere/python"))
+    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", "/nowhere/python")
+    with pytest.raises(PreflightError, match="found no program /nowhere/python"):
+        stages.experiment("served.yaml", run=Path("root"))
     assert not Path("root").exists()

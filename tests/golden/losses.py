@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.learn import launch
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from tests.golden.rows import Log
 
 WEIGHTED = ("refit", "swift", "star-gate", "swift-anchored", "awr", "a-lol", "ppo")
@@ -52,7 +52,7 @@ def _trained(
     log_lines = json.loads((folder / "training.json").read_text())["log"]
     steps = [line for line in log_lines if "loss" in line]
     after = load_file(folder / "model.safetensors")
-    before = load_file(Path(resolve_path("pocket")) / "model.safetensors")
+    before = load_file(Path(check_weights("pocket")) / "model.safetensors")
     return {
         "loss": [float(step["loss"]) for step in steps],
         "gradient": [float(step["grad_norm"]) for step in steps],

@@ -26,7 +26,7 @@ from convbench.learn.sweet.candidates import iter_histories
 from convbench.learn.sweet.pairs import Candidate, SweetArgs, critic_rows, policy_pairs
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.train import split_sets, trainer_data
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.options.shared import SpecOptions
 from convbench.schema.recipe import Recipe, Unit
 from tests.golden.run import Record, make_run, records, rewrite, write
@@ -51,7 +51,7 @@ def load_chats(folder: Path) -> dict[str, ChatTokens]:
     """Return a tokenizer with its chat template for each of TEMPLATES; ours goes through the
     folder."""
     tiny.tokenizer("llama-3.1").save_pretrained(folder)
-    places = (resolve_path("pocket"), smollm2.HERE, folder)
+    places = (check_weights("pocket"), smollm2.HERE, folder)
     return {
         name: ChatTokens(load_tokenizer(str(place)))
         for name, place in zip(TEMPLATES, places, strict=True)

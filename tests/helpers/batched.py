@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.engine import RetryPolicy, batch_job
+from convbench.engine import RetryPolicy, batches
 from convbench.rollout import calls as rollout_calls
 from tests.support.batches import BatchProvider
 
@@ -16,9 +16,8 @@ OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(batch_job, "SETTLE_S", 0.1)
-    monkeypatch.setattr(batch_job, "SOONEST_S", 0.005)
-    monkeypatch.setattr(batch_job, "LISTED", 0.02)
+    monkeypatch.setattr(batches, "LISTED_S", (0.02, 0.02, 0.0))
+    monkeypatch.setattr(batches, "SOONEST_S", 0.005)
     quick = functools.partial(RetryPolicy, backoff_s=0.005, longest_s=0.01, patience_s=30.0)
     monkeypatch.setattr(rollout_calls, "RetryPolicy", quick)
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-openai")

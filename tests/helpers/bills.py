@@ -136,7 +136,7 @@ async def _session(
     )  # fmt: skip
     await model.aclose()
     journal.close()
-    return budget.spent_usd, summary
+    return budget.all.usd, summary
 
 
 def main() -> None:

@@ -189,7 +189,6 @@ BORNE: dict[str, dict[str, Damage]] = {
         "prompt_tokens": ("x", [], -1), "cost_usd": ("x", {}, -1), "content": (5, [5], {}),
         "finish_reason": (5,), "hash": (5, []), "key": (5, None),
     }),
-    "attempts.jsonl": contents("attempts.jsonl"),
     "labels.jsonl": contents("labels.jsonl") | lines("labels.jsonl"),
     "judges/f00d.json": contents("judges/f00d.json") | fields("judges/f00d.json", {
         "name": (..., "../x", 5), "kind": ("x", ...), "metrics": ("x", [5]), "reward": ("x", 5),

@@ -16,7 +16,7 @@ from convbench import catalog
 from convbench.learn.job import Job, TrainContext
 from convbench.learn.run_trainer import run_trainer
 from convbench.learn.sweet.pairs import SweetArgs
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.pocket import speakers
 from convbench.pocket.world import LETTERS, PROPERTIES
@@ -112,7 +112,7 @@ def critic(run: Run, **sets: Any) -> Path:
     from convbench.learn.sweet.stages import critic_recipe
 
     folder = run.checkpoints_folder / "sweet"
-    model = Path(sets.pop("model", None) or resolve_path("pocket"))
+    model = Path(sets.pop("model", None) or check_weights("pocket"))
     job = Job.from_file(tiny.resolved(folder, "sweet", run, model, **{**SETS, **sets}))
     settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     stage = Job(critic_recipe(job.recipe, settings), folder / "critic")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.judges.resolve import Judge, resolve_judge
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.options.shared import CallOptions
 from convbench.schema import Example, ModelConfig, Sampling, TaskSpec
 from convbench.store import Run
@@ -58,4 +58,4 @@ def edits_run(
 
 def pocket() -> Path:
     """The shipped policy's folder."""
-    return Path(resolve_path("pocket"))
+    return Path(check_weights("pocket"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.learn.tokens import load_tokenizer
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.schema import Tool
 from tests.helpers import tiny
 from tests.support.later import needs
@@ -34,9 +34,9 @@ SHIPPED["smollm2"] = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 SHIPPED["pocket"] = json.loads(
-    (Path(resolve_path("pocket")) / "tokenizer_config.json").read_text()
+    (Path(check_weights("pocket")) / "tokenizer_config.json").read_text()
 )["chat_template"]
-pocket = cache(lambda: load_tokenizer(str(resolve_path("pocket"))))
+pocket = cache(lambda: load_tokenizer(str(check_weights("pocket"))))
 
 
 def tokenizer(name: str) -> Any:

@@ -165,21 +165,6 @@ def test_claude_is_asked_by_its_own_schema(name, reply, monkeypatch):
     assert got.details.get("left_out") == (None if "temperature" in request else ["temperature"])
 
 
-def test_a_claude_without_a_schema_of_its_own_is_asked_by_a_tool(monkeypatch, tmp_path):
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-    (tmp_path / "models.yaml").write_text(
-        "models: {j: {ref: anthropic/claude-haiku-4-5, structured: tool}}\n"
-    )
-    with Provider(Plan(keep_requests=9), reply=_in_turn(BAD["missing"], GOOD)) as provider:
-        got = asked("j", provider, specs=[tmp_path])
-        first, second = provider.requests
-    assert (got.scores["overall"], got.attempts) == (8.0, 2)
-    (tool,) = first["tools"]
-    assert tool["input_schema"]["properties"].keys() == set(NAMES)
-    assert first["tool_choice"] == {"type": "tool", "name": tool["name"]}
-    assert "missing: Overall" in str(second["messages"][-1]["content"])
-
-
 def test_a_judge_that_takes_no_schema_is_asked_for_text():
     plan = Plan(keep_requests=9, refuse={"response_format": "unsupported_parameter"})
     notes = []
@@ -191,13 +176,6 @@ def test_a_judge_that_takes_no_schema_is_asked_for_text():
     assert "response_format" not in answered
     assert refused["messages"] == answered["messages"]
     assert len(notes) == 1
-
-
-def test_an_alias_says_how(tmp_path):
-    (tmp_path / "models.yaml").write_text("models: {j: {ref: openai/judge, structured: text}}\n")
-    with Provider(Plan(keep_requests=9), reply=_in_turn(as_text(EIGHTS))) as provider:
-        assert asked("j", provider, specs=[tmp_path]).scores["overall"] == 8.0
-        assert "response_format" not in provider.requests[0]
 
 
 def _in_turn(*replies):

@@ -24,10 +24,11 @@ from convbench.learn.placement import (
     place_training,
     this_machine,
 )
+from convbench.learn.shapes import ModelShape, shape_of
 from convbench.learn.steps import batch_notes, with_accumulation
 from convbench.learn.train import adopt_placement, split_sets, train_recipe
 from convbench.models.devices import host_memory
-from convbench.models.weights_path import ModelShape, shape_of, shipped_folder
+from convbench.models.weights_path import shipped_folder
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec, Recipe
 from tests.helpers import stages

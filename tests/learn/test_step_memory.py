@@ -18,7 +18,7 @@ from convbench.learn.memory import (
     shard_plan,
     step_memory,
 )
-from convbench.models.weights_path import ModelShape
+from convbench.learn.shapes import ModelShape
 from convbench.schema.recipe import LaunchSpec, Recipe
 from tests.bench.step_memory import child
 from tests.support.later import later

@@ -14,7 +14,6 @@ from convbench.learn import launch as launching
 from convbench.models import open_model
 from convbench.models.devices import Placement, check_apart, list_devices, placement_of
 from convbench.models.local import CUDA_SHARE, cache_bytes
-from convbench.models.vllm import placed_arguments
 from convbench.options.shared import CallOptions, devices_as_pairs, parse_devices
 from convbench.rollout.calls import device_placement
 from convbench.schema import Sampling
@@ -85,8 +84,11 @@ def test_what_a_file_says_and_what_is_typed_are_one(tmp_path: Path) -> None:
     assert both.vllm["judge"] == {"max-model-len": 32, "trust-remote-code": True}
 
 
-def test_a_server_gets_its_devices_share_and_arguments(tmp_path: Path, python: Path) -> None:
+def test_a_server_gets_its_devices_share_and_arguments(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stand-in refuses an argument that it does not know."""
+    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(python))
     devices = parse_devices(
         ["judge=[2,3]", "share.judge=0.4", "vllm.judge.enable_prefix_caching=true",
          "vllm.judge.max-model-len=64"]
@@ -94,7 +96,7 @@ def test_a_server_gets_its_devices_share_and_arguments(tmp_path: Path, python: P
 
     async def main() -> str:
         model = open_model(
-            "vllm:org/judge", vllm_python=python, log_dir=tmp_path,
+            "vllm:org/judge", log_dir=tmp_path,
             placement=placement_of(devices, "judge"),
         )  # fmt: skip
         try:
@@ -106,12 +108,6 @@ def test_a_server_gets_its_devices_share_and_arguments(tmp_path: Path, python: P
     assert asyncio.run(main())
     assert "devices 2,3\nengines 2 of 1\n" in (tmp_path / "vllm-org-judge.log").read_text()
     assert "CUDA_VISIBLE_DEVICES" not in __import__("os").environ, "the child's alone"
-    for name in ("host", "--model", "lora-modules"):
-        wrong = open_model(
-            "vllm:x", vllm_python=python, log_dir=tmp_path, placement=Placement(vllm={name: 1})
-        )
-        with pytest.raises(FatalModelError, match="expected one of vLLM's by its name"):
-            asyncio.run(wrong.start())
 
 
 def engines(*pairs: str) -> list[tuple[str, Placement | None]]:
@@ -152,17 +148,6 @@ def test_a_teacher_runs_on_the_policys_devices() -> None:
     assert both[1][1] == Placement(("2",), 0.3)
     one = [(ref.replace("teacher", "policy"), placement) for ref, placement in engines()]
     check_apart(one)
-
-
-def test_a_server_has_a_copy_on_each_device_and_what_the_user_sets() -> None:
-    four = tuple("0123")
-    assert placed_arguments(Placement(four)) == ["--data-parallel-size", "4"]
-    wide = Placement(four, vllm={"tensor_parallel_size": 2})
-    assert (wide.split, wide.copies) == (2, 2)
-    flags = ["--data-parallel-size", "2", "--tensor-parallel-size", "2"]
-    assert placed_arguments(wide) == flags
-    assert Placement(four, vllm={"data-parallel-size": 3}).copies == 3
-    assert placed_arguments(Placement(four), is_parallel=True) == []
 
 
 def test_a_local_model_gets_the_first_of_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
 
-from convbench.errors import FatalModelError, ModelError, TransientModelError
+from convbench.errors import FatalModelError, ModelError, TransientModelError, Unreachable
 from convbench.models import open_model
-from convbench.models.failures import Unreachable
 from convbench.schema import Completion, Message, Sampling
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
@@ -154,3 +154,49 @@ def test_litellm_is_not_loaded_before_it_is_needed() -> None:
         "open_model('claude-opus'); sys.exit('litellm' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_cells_that_load_litellm_at_once_load_it() -> None:
+    code = (
+        "import threading\n"
+        "from convbench.models.litellm_model import load_litellm\n"
+        "failed = []\n"
+        "def load():\n"
+        "    try:\n"
+        "        load_litellm()\n"
+        "    except BaseException as error:\n"
+        "        failed.append(error)\n"
+        "threads = [threading.Thread(target=load) for _ in range(4)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]\n"
+        "raise SystemExit(bool(failed))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert done.returncode == 0
+
+
+def test_closing_one_model_leaves_the_calls_of_others_alone() -> None:
+    """Eight calls in flight in each of two event loops, as the cells of an experiment are."""
+    said: list[object] = []
+
+    async def ask_eight(base: str) -> None:
+        model = open_model("anthropic/claude-haiku-4-5", api_base=base)
+        await model.start()
+        calls = (model.complete(HELLO, Sampling(max_tokens=9), key=str(n)) for n in range(8))
+        said.extend(await asyncio.gather(*calls, return_exceptions=True))
+        await model.aclose()
+
+    async def begin_and_end(base: str) -> None:
+        model = open_model("anthropic/claude-haiku-4-5", api_base=base)
+        await model.start()
+        while provider.stats.in_flight < 8:
+            await asyncio.sleep(0.01)
+        await model.aclose()
+
+    with Provider(Plan(latency_s=1.5)) as provider:
+        thread = threading.Thread(target=lambda: asyncio.run(ask_eight(provider.url)))
+        thread.start()
+        asyncio.run(begin_and_end(provider.url))
+        asyncio.run(ask_eight(provider.url))
+        thread.join()
+        assert provider.stats.calls == 16
+    assert [type(one) for one in said] == [Completion] * 16

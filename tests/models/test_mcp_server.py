@@ -1,12 +1,10 @@
-"""Tool servers over stdio: honest ones are called, hostile ones bounded; all end with theirs."""
+"""Tool servers over stdio: started, listed, called, and ended with the command."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -21,11 +19,9 @@ from convbench.models.mcp_server import McpServer
 from convbench.models.tools import ToolsModel
 from convbench.schema import Sampling, ToolCall, ToolLimits, ToolResult
 from convbench.schema.tools import ToolServer
-from convbench.util import guard as mcp_keeper
-from convbench.util.guard import with_relay
 from tests.support.one_line import one_line
 
-HERE = Path(__file__).resolve().parents[1] / "support" / "tools"
+HERE = Path(mcp_server.__file__).resolve().parents[2] / "tests" / "support" / "tools"
 
 
 def spec(name: str, *arguments: str, **more: Any) -> ToolServer:
@@ -58,24 +54,7 @@ async def called(model: ToolsModel, *calls: tuple[str, dict[str, Any]]) -> list[
     return [ToolResult.model_validate(one) for one in json.loads(str(said.content))]
 
 
-def alive(pid: int) -> bool:
-    """Whether a process is there, not only its entry."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until(done: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < ends, "did not come"
-        time.sleep(0.01)
-
-
-def test_an_honest_server_is_listed_called_and_ended_with_what_it_started(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_is_listed_called_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-" + "a" * 40)
     monkeypatch.setenv("SHOP", "corner")
 
@@ -83,37 +62,29 @@ def test_an_honest_server_is_listed_called_and_ended_with_what_it_started(
         await model.start()
         return await called(
             model, ("price", {"item": "eggs"}), ("price", {"item": 3}), ("variables", {}),
-            ("fails", {}), ("helper", {}), ("steal", {}),
+            ("fails", {}), ("steal", {}),
         )  # fmt: skip
 
-    price, wrong, names, fails, helper, unknown = asyncio.run(
-        used(spec("shop", env=("SHOP",)), work)
-    )
+    price, wrong, names, fails, unknown = asyncio.run(used(spec("shop", env=("SHOP",)), work))
     assert (price.content, price.error) == ("eggs: 7 pence", False)
     assert "is not of type 'string'" in wrong.content
     assert {"PATH", "SHOP"} <= set(names.content.split(","))
     assert "OPENAI_API_KEY" not in names.content
     assert fails.error
     assert "there is no tool 'steal'" in unknown.content
-    until(lambda: not alive(int(helper.content)))
+    assert not children(os.getpid())
 
 
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("huge", "error: its server ended: wrote a line of more than 2 MiB"),
-        ("flood", "error: its server ended: wrote more than 8 MiB without being called"),
-        ("junk", "error: its server ended: wrote over 100 lines that are not messages"),
-        ("dies", "error: its server ended: ended with exit code 3"),
         ("hang", "error: act took over 1 seconds"),
         ("shape", "error: ValidationError:"),
         ("mutters", "done"),
-        ("banner", "done"),
         ("picture", "[image/png: not shown]"),
-        ("asks", '"error":{'),
     ],
 )
-def test_what_a_hostile_server_does_is_told_to_the_model(kind: str, told: str) -> None:
+def test_call_tool_tells_the_model_what_came(kind: str, told: str) -> None:
     async def work(model: ToolsModel) -> list[ToolResult]:
         return await called(model, ("act", {}))
 
@@ -121,7 +92,6 @@ def test_what_a_hostile_server_does_is_told_to_the_model(kind: str, told: str) -
     (found,) = asyncio.run(used(spec("hostile", kind), work, seconds=seconds))
     assert told in found.content
     assert found.error is told.startswith("error")
-    assert len(found.content) < 600
 
 
 def test_a_long_result_is_cut() -> None:
@@ -132,37 +102,33 @@ def test_a_long_result_is_cut() -> None:
     assert found.content.endswith("[cut: 1,000 of 1,048,576 bytes]")
 
 
-def test_one_that_ends_again_and_again_ends_the_run() -> None:
-    async def work(model: ToolsModel) -> list[str]:
-        told = [(await called(model, ("act", {})))[0].content for _ in range(mcp_server.STARTS)]
-        with pytest.raises(FatalModelError, match=r"ended 3 times: ended with exit code 3"):
+def test_a_server_that_ends_ends_the_run() -> None:
+    async def work(model: ToolsModel) -> None:
+        with pytest.raises(FatalModelError, match="has ended"):
             await called(model, ("act", {}))
-        return told
 
-    told = asyncio.run(used(spec("hostile", "dies"), work))
-    assert all("its server ended" in one for one in told)
+    asyncio.run(used(spec("hostile", "dies"), work))
 
 
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("endless", "more than 64 tools, or 20 pages"),
         ("reference", r"'act'.*found \$ref"),
         ("pattern", r"'act'.*found pattern.*name the tools that you want: tool_servers.it.tools"),
         ("large", r"'act'.*expected at most 16,384"),
         ("silent", "did not list its tools within 0.5 seconds"),
-        ("absent", "does not start: ended with exit code 1: ImportError: no module named nothing"),
+        ("absent", "does not start: .*ImportError: no module named nothing"),
     ],
 )
-def test_one_that_cannot_be_used_is_refused_in_one_line(
+def test_list_tools_refuses_in_one_line_what_cannot_be_used(
     kind: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "silent":
-        monkeypatch.setattr(mcp_server, "START_S", 0.5)
-
     async def tools() -> None:
         server = McpServer("it", spec("hostile", kind))
         try:
+            await server.start()
+            if kind == "silent":
+                monkeypatch.setattr(mcp_server, "START_S", 0.5)
             await server.list_tools()
         finally:
             await server.aclose()
@@ -172,64 +138,32 @@ def test_one_that_cannot_be_used_is_refused_in_one_line(
     one_line(error.value)
 
 
-def test_the_last_words_of_one_that_ends_before_it_is_asked_are_told() -> None:
-    """Its end, its words and what it is told come at once; which is seen first may not matter."""
-    keeper = [sys.executable, "-I", "-S", mcp_keeper.__file__, str(os.getpid())]
-    for _ in range(5):
-        asked, ours = os.pipe()
-        for _ in range(3):  # before it starts: later there might be nobody to tell
-            os.write(ours, b'{"jsonrpc": "2.0", "id": 1, "method": "initialize"}\n')
-        with subprocess.Popen(
-            [*keeper, "sh", "-c", "echo gone >&2; exit 1"],
-            stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-        ) as process:  # fmt: skip
-            os.close(asked)
-            assert process.stderr is not None
-            assert process.stderr.read() == b"ended with exit code 1: gone"
-        os.close(ours)
-
-
 def test_a_program_that_is_not_there_and_tools_that_are_not() -> None:
     async def tools(server: ToolServer) -> None:
         await McpServer("it", server).list_tools()
 
-    with pytest.raises(ConvbenchError, match="cannot be started: No such file"):
+    with pytest.raises(ConvbenchError, match="No such file"):
         asyncio.run(tools(ToolServer(command=("/no/such/program",))))
     with pytest.raises(SpecError, match="has no tool 'buy'; it has act"):
         asyncio.run(used(spec("hostile", "x", tools=("buy",)), called))
 
 
-def test_it_ends_with_a_process_that_was_killed() -> None:
-    code = (
-        "import asyncio, os, sys\n"
-        "from convbench.models.mcp_server import McpServer\n"
-        "from convbench.schema.tools import ToolServer\n"
-        "async def main():\n"
-        "    server = McpServer('it', ToolServer(command=tuple(sys.argv[1:])))\n"
-        "    await server.list_tools()\n"
-        "    print('ready', flush=True)\n"
-        "    await asyncio.Event().wait()\n"
-        "asyncio.run(main())\n"
-    )
-    program = [sys.executable, "-c", code, *spec("hostile", "hang").command]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        (keeper,) = children(process.pid)
-        (server,) = children(keeper)
-        os.kill(process.pid, signal.SIGKILL)
-    until(lambda: not alive(keeper) and not alive(server))
-
-
-def test_a_server_ends_with_a_relay_that_was_killed() -> None:
-    """Not one that reads nothing either, and so does not see its stdin close."""
-    program = with_relay([sys.executable, "-c", "import time; time.sleep(600)"])
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as relay:
-        until(lambda: len(children(relay.pid)) == 1)
-        (server,) = children(relay.pid)
-        relay.kill()
-    until(lambda: not alive(server))
+def test_no_program_is_started_for_a_downloaded_spec() -> None:
+    with pytest.raises(SpecError, match="no program is started"):
+        ToolsModel([], ToolLimits(), downloaded=True, servers={"it": spec("shop")})
 
 
 def children(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Processes of ours that are no zombies, once they had a moment to end."""
+    for _ in range(100):
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        alive = [
+            int(one)
+            for one in listed
+            if Path(f"/proc/{one}/stat").exists()
+            and Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        ]
+        if not alive:
+            return []
+        time.sleep(0.05)
+    return alive

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from convbench.errors import FatalModelError, ModelError, TransientModelError, Usage
+from convbench.errors import BrokenReply, FatalModelError, ModelError, TransientModelError, Usage
 from convbench.models import open_model
-from convbench.models.failures import BrokenReply
 from convbench.schema import ImagePart, Message, Sampling, TextPart
 from convbench.views import without_system
 from tests.helpers.completions import HELLO, ask

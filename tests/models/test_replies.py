@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
-import tracemalloc
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -16,19 +14,15 @@ import pytest
 from aiohttp import web
 
 from convbench.engine import Caller, Journal, RetryPolicy
-from convbench.errors import FatalModelError, ModelError, TransientModelError, Usage
+from convbench.errors import ModelError
 from convbench.models import open_model
-from convbench.models.failures import BrokenReply
 from convbench.models.litellm_model import load_litellm
-from convbench.models.refusals import LONGEST_WAIT_S, error_message, retry_after
 from convbench.models.rule import RuleModel
-from convbench.net.body import ERROR_BYTES, REPLY_BYTES, BadBody, BoundedBody
-from convbench.net.httpx_guard import guard_httpx
-from convbench.net.untrusted_json import loads, safe_count, safe_dollars, safe_text
 from convbench.schema import Completion, Message, Sampling
+from convbench.util.untrusted import loads, safe_count, safe_dollars, safe_text
 from tests.helpers.routes import ROUTES, SECRET, Route, whole
 from tests.support.exhaustive import by_turns
-from tests.support.stranger import Answer, Asked, Stranger
+from tests.support.stranger import Answer, Stranger
 
 HELLO: list[Message] = [{"role": "user", "content": "hello there"}]
 OWN = next(route for route in ROUTES if route.provider == "openai")
@@ -92,196 +86,12 @@ def named(value: Any) -> str | None:
 ids = {"ids": named}
 
 
-# -- redirects
-
-
-@pytest.mark.parametrize(
-    ("route", "status"),
-    [(route, 307) for route in ROUTES] + by_turns(SOME, [301, 302, 303, 308]),
-    ids=named,
-)
-def test_no_route_follows_a_redirect(route: Route, status: int) -> None:
-    """Neither the key nor the conversation reaches the host that a reply points to."""
-    with Stranger(lambda *_: web.json_response(whole(route))) as other:
-        place = f"http://user:{SECRET}@127.0.0.1:{other.port}/elsewhere?token={SECRET}"
-
-        def point(_request: web.BaseRequest, _asked: Asked) -> web.Response:
-            return web.Response(status=status, headers={"Location": place})
-
-        error = refused(route, point)
-        assert other.asked == []
-    assert isinstance(error, FatalModelError)
-    assert error.stops_run
-    assert f"redirects to http://127.0.0.1:{other.port}," in str(error)
-
-
-@pytest.mark.parametrize("route", SOME[:1] + SOME[1:3], **ids)
-@pytest.mark.parametrize(
-    "place",
-    ["http://[", "//evil\x7f.example/\x9b", "ftp://x/", "/here", "http://x:99999/", "?", "\\\\x"],
-)
-def test_a_location_that_is_none_is_no_way_either(route: Route, place: str) -> None:
-    error = refused(route, lambda *_: web.Response(status=307, headers={"Location": place}))
-    assert isinstance(error, ModelError)
-    assert str(error).isprintable()
-
-
-def test_a_redirect_that_leads_back_here_is_asked_once() -> None:
-    """It would be billed at every turn."""
-    with Stranger(
-        lambda _r, asked: web.Response(status=307, headers={"Location": asked.path})
-    ) as s:
-        with pytest.raises(FatalModelError, match="redirects to"):
-            ask(SOME[1], s.url)
-        assert len(s.asked) == 1
-
-
-@pytest.mark.parametrize("route", ROUTES[4:], **ids)
-def test_synchronous_calls_are_guarded_too(route: Route) -> None:
-    """litellm runs some providers so, in a thread."""
-    litellm = load_litellm()
-    with Stranger(lambda *_: web.json_response(whole(route))) as other:
-        place = f"{other.url}/elsewhere"
-        point = lambda *_: web.Response(status=307, headers={"Location": place})  # noqa: E731
-        with Stranger(point) as first, guard_httpx(route.ref) as seen:
-            with pytest.raises(Exception):  # noqa: B017 - whatever litellm makes of it
-                litellm.completion(
-                    model=route.ref, api_base=first.url, messages=HELLO, max_retries=0
-                )
-            assert len(first.asked) == 1
-        assert other.asked == []
-    assert "redirects to" in str(seen.refused)
-
-
-def test_httpx_is_as_it_was_outside_of_a_call() -> None:
-    """The guard is for calls of models; others' clients follow what they followed."""
-    import httpx
-
-    with Stranger(lambda *_: web.Response(text="there")) as other:
-        point = lambda *_: web.Response(status=307, headers={"Location": other.url})  # noqa: E731
-        with Stranger(point) as first, guard_httpx("x"):
-            pass
-        with Stranger(point) as first:
-            assert httpx.get(first.url, follow_redirects=True).text == "there"
-
-
-# -- size
-
-
 @cache
-def bomb(megabytes: int, coding: str = "gzip", times: int = 1) -> bytes:
+def bomb(megabytes: int) -> bytes:
     """Return so many megabytes of blanks, compressed."""
-    packed = b""
-    for number in range(times):
-        squeeze = zlib.compressobj(9, zlib.DEFLATED, 31 if coding == "gzip" else 15)
-        pieces = [b" " * (1 << 20)] * megabytes if number == 0 else [packed]
-        packed = b"".join([squeeze.compress(piece) for piece in pieces]) + squeeze.flush()
-    return packed
-
-
-@pytest.mark.parametrize(("route", "status"), by_turns(SOME, [200, 400, 500]), **ids)
-def test_a_compressed_flood_stops_at_the_limit(route: Route, status: int) -> None:
-    """512 MiB that arrive as 0.5: before, all of them lay in memory, some several times."""
-    load_litellm()
-    flood = body(bomb(512), headers={"Content-Encoding": "gzip"}, status=status)
-    tracemalloc.start()
-    try:
-        error = refused(route, flood)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 64 << 20
-    if status == 200:
-        assert "longer than 8 MiB" in str(error)
-        assert isinstance(error, FatalModelError)
-        assert not error.stops_run
-
-
-@pytest.mark.parametrize("route", SOME[:2], **ids)
-@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "compress", "x" * 900])
-def test_a_compression_that_was_not_asked_for_is_refused(route: Route, coding: str) -> None:
-    """Nested or denser ones reach a thousand times more."""
-    asked: list[Asked] = []
-
-    def answer(_request: web.BaseRequest, found: Asked) -> web.Response:
-        asked.append(found)
-        return web.Response(body=b"anything", headers={"Content-Encoding": coding})
-
-    assert "compressed as" in str(refused(route, answer))
-    assert asked[0].headers["accept-encoding"] == "gzip, deflate"
-
-
-@pytest.mark.parametrize("route", SOME[:2], **ids)
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw", "members", "plain"])
-def test_orderly_compression_is_read(route: Route, coding: str) -> None:
-    plain = json.dumps(whole(route)).encode()
-    raw = zlib.compressobj(wbits=-15)
-    data, name = {
-        "gzip": (gzip.compress(plain), "gzip"),
-        "deflate": (zlib.compress(plain), "deflate"),
-        "raw": (raw.compress(plain) + raw.flush(), "deflate"),
-        "members": (gzip.compress(plain[:9]) + gzip.compress(plain[9:]), "gzip"),
-        "plain": (plain, "identity"),
-    }[coding]
-    reply = answered(route, body(data, headers={"Content-Encoding": name}))
-    assert reply.content == "fine words"
-
-
-@pytest.mark.parametrize("route", SOME[:2], **ids)
-def test_a_body_without_end_stops_at_the_limit(route: Route) -> None:
-    sent = 0
-
-    async def flood(request: web.BaseRequest, _asked: Asked) -> web.StreamResponse:
-        nonlocal sent
-        response = web.StreamResponse()
-        await response.prepare(request)
-        while True:
-            await response.write(b" " * (1 << 20))
-            sent += 1
-
-    assert "longer than 8 MiB" in str(refused(route, flood))
-    assert sent < 64
-
-
-@pytest.mark.parametrize("route", SOME[:2], **ids)
-def test_a_body_that_drips_ends_with_the_attempt(route: Route) -> None:
-    """Every byte in time, no end: the deadline is of the whole attempt."""
-
-    async def drip(request: web.BaseRequest, _asked: Asked) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        while True:
-            await response.write(b" ")
-            await asyncio.sleep(0.02)
-
-    load_litellm()
-    late = pytest.raises(TransientModelError, match=r"no reply within 0\.3 s")
-    with Stranger(drip) as server, late:
-        through_engine(route, server.url, RetryPolicy(timeout_s=0.3, tries=1))
-
-
-def test_a_slow_body_has_a_deadline_of_its_own() -> None:
-    slow = BoundedBody(None, seconds=-1)
-    with pytest.raises(BadBody, match="not complete"):
-        slow.feed(b" ")
-
-
-@pytest.mark.parametrize("route", SOME[:3], **ids)
-def test_countless_headers_break_the_reply_only(route: Route) -> None:
-    many = {f"X-{number}": "v" * 900 for number in range(3000)}
-    error = refused(route, lambda *_: web.json_response(whole(route), headers=many))
-    assert isinstance(error, TransientModelError)
-
-
-def test_bodies_at_the_limit_are_whole() -> None:
-    exact = BoundedBody(None, 8)
-    exact.feed(b"1234")
-    exact.feed(b"5678")
-    assert exact.collected_bytes() == b"12345678"
-    with pytest.raises(BadBody):
-        exact.feed(b"9")
-    assert exact.collected_bytes() == b"12345678"
-    assert ERROR_BYTES < REPLY_BYTES
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, 31)
+    pieces = [squeeze.compress(b" " * (1 << 20)) for _ in range(megabytes)]
+    return b"".join(pieces) + squeeze.flush()
 
 
 # -- errors
@@ -297,56 +107,6 @@ LONG = {
     "no text": bytes(range(256)) * 900,
     "colours": b'{"error": {"message": "\\u001b[31mred\\u001b[0m \\u202e\\ud800"}}',
 }
-
-
-@pytest.mark.parametrize(("route", "kind"), by_turns(SOME, [*LONG]), **ids)
-def test_long_errors_are_cut_and_pages_not_repeated(route: Route, kind: str) -> None:
-    """Each `<` looked for its `>` up to the end: the time grew with the square of the length."""
-    error = refused(route, body(LONG[kind], status=502))
-    assert isinstance(error, TransientModelError)
-    assert str(error).isprintable()
-    assert "<p>" not in str(error)
-    if kind == "a page" and route is OWN:
-        assert "502 Bad Gateway" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("Fri, 31 Dec 99999 23:59:59 GMT", LONGEST_WAIT_S),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_WAIT_S),
-        ("Wed, 01 Jan 1000 00:00:00 GMT", 0.0),
-        ("1e400", LONGEST_WAIT_S),
-        ("9" * 5000, LONGEST_WAIT_S),
-        ("-5", 0.0),
-        ("-inf", 0.0),
-        ("inf", LONGEST_WAIT_S),
-        ("nan", None),
-        ("soon", None),
-        ("", None),
-        ("7", 7.0),
-        ("2.5", 2.5),
-    ],
-)
-def test_retry_after_lies_within_limits(value: str, expected: float | None) -> None:
-    assert retry_after({"retry-after": value}) == expected
-
-
-@pytest.mark.parametrize("value", ["nan", "1e999", "-1", "x", "99999999999999999999"])
-def test_retry_after_in_milliseconds_too(value: str) -> None:
-    found = retry_after({"retry-after-ms": value})
-    assert found is None or 0 <= found <= LONGEST_WAIT_S
-
-
-@pytest.mark.parametrize("route", SOME, **ids)
-@pytest.mark.parametrize("value", ["Fri, 31 Dec 99999 23:59:59 GMT", "9" * 900, "nan"])
-def test_a_far_retry_after_comes_through_every_route(route: Route, value: str) -> None:
-    error = refused(
-        route, body(b'{"error": {"message": "slow"}}', status=429, headers={"Retry-After": value})
-    )
-    assert isinstance(error, TransientModelError)
-    assert error.rate_limited
-    assert error.retry_after is None or 0 <= error.retry_after <= LONGEST_WAIT_S
 
 
 # -- JSON
@@ -421,9 +181,9 @@ def test_a_million_choices_are_one_reply() -> None:
     assert answered(OWN, body(raw)).content == "fine words"
 
 
-@pytest.mark.parametrize("route", SOME, **ids)
+@pytest.mark.parametrize("route", SOME[:1], **ids)
 @pytest.mark.parametrize("kind", ["twice", "NaN", "latin", "html type", "no type", "charset"])
-def test_odd_json_is_read_the_same_on_every_route(route: Route, kind: str) -> None:
+def test_odd_json_is_read(route: Route, kind: str) -> None:
     plain = json.dumps(whole(route))
     more: dict[str, Any] = {}
     if kind == "twice":
@@ -467,23 +227,7 @@ COUNTS: dict[str, tuple[Any, int | None]] = {
 }
 
 
-@pytest.mark.parametrize("route", SOME, **ids)
-@pytest.mark.parametrize("kind", COUNTS)
-def test_usage_is_whole_numbers_or_unknown(route: Route, kind: str) -> None:
-    """What is no count is unknown, never 0: unknown spending is estimated, 0 is free."""
-    given, expected = COUNTS[kind]
-    names = PARTS.get(route.dialect, ("prompt_tokens", "completion_tokens"))
-    raw = json.dumps(whole(route, usage=dict.fromkeys(names, given)))
-    reply = answered(route, body(raw))
-    assert reply.content == "fine words"
-    assert (reply.prompt_tokens, reply.completion_tokens) == (expected, expected)
-    for value in (reply.prompt_tokens, reply.completion_tokens):
-        assert value is None or type(value) is int
-    if expected is None:
-        assert reply.cost_usd is None
-
-
-@pytest.mark.parametrize("route", SOME, **ids)
+@pytest.mark.parametrize("route", SOME[:1], **ids)
 @pytest.mark.parametrize("usage", ["none", 7, [1], True, [{"prompt_tokens": 5}]], ids=str)
 def test_a_usage_that_is_none_is_unknown(route: Route, usage: Any) -> None:
     reply = answered(route, body(json.dumps(whole(route, usage=usage))))
@@ -495,15 +239,6 @@ def test_a_usage_that_is_none_is_unknown(route: Route, usage: Any) -> None:
 def test_a_cost_that_is_none_is_unknown(cost: Any) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "cost": cost}
     assert answered(OWN, body(json.dumps(whole(OWN, usage=usage)))).cost_usd is None
-
-
-def test_what_came_but_cannot_be_read_keeps_its_counts() -> None:
-    """A reply was sent and is billed, whatever it says."""
-    route = SOME[1]
-    answer = {**whole(route), "content": 7}
-    error = refused(route, body(json.dumps(answer)))
-    assert isinstance(error, BrokenReply)
-    assert error.usage == Usage(12, 2, pytest.approx(2.2e-05))
 
 
 # -- the parts
@@ -523,13 +258,6 @@ def test_json_that_python_reads_becomes_json_that_can_be_kept() -> None:
 def test_counts_and_dollars() -> None:
     assert [safe_count(v) for v in (3, "3", 3.0, 2**60, "x", None, True)] == [3, 3, 3] + [None] * 4
     assert [safe_dollars(v) for v in (0.5, 1, -1, "1", None, True)] == [0.5, 1.0] + [None] * 4
-
-
-def test_an_error_message_is_one_printable_line() -> None:
-    assert (
-        error_message(b'{"error": {"message": "a\\nb\\u0007", "code": {"x": 1}}}')
-        == "a b? ({'x': 1})"
-    )
 
 
 def through_engine(

@@ -15,24 +15,31 @@ import pytest
 from convbench.errors import FatalModelError
 from convbench.models import open_model, policy_or_default
 from convbench.models.devices import Placement
+from convbench.models.parameters import Parameters
 from convbench.models.vllm import VLLMModel
-from convbench.options.shared import CallOptions
-from convbench.rollout.calls import max_calls
 from convbench.schema import Completion, Sampling
-from tests.helpers import stages
 from tests.helpers.vllm import ROOT, python
 from tests.support.processes import gone
 
 __all__ = ["python"]
+
+
+def vllm(name: str, folder: Path, placement: Placement | None = None) -> VLLMModel:
+    placement = placement or Placement()
+    return VLLMModel(f"vllm:{name}", Parameters(f"vllm:{name}"), folder, placement=placement)
+
+
+@pytest.fixture(autouse=True)
+def _python(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", str(python))
+
 
 HELLO = [{"role": "user", "content": "hello"}]
 
 
 def test_it_answers_and_is_stopped(python: Path, tmp_path: Path) -> None:
     async def main() -> tuple[Completion, int]:
-        model = open_model(
-            "vllm:org/name", vllm_python=python, log_dir=tmp_path / "run", context=512
-        )
+        model = open_model("vllm:org/name", log_dir=tmp_path / "run", context=512)
         try:
             reply = await model.complete(HELLO, Sampling(), key="k")
             return reply, int((tmp_path / "pid").read_text())
@@ -46,39 +53,29 @@ def test_it_answers_and_is_stopped(python: Path, tmp_path: Path) -> None:
     assert "starting org/name" in (tmp_path / "run" / "vllm-org-name.log").read_text()
 
 
-def test_a_build_uses_all_cards_with_a_copy_on_each(
+def test_a_server_gets_the_cards_of_its_role(
     python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "8x80")
-    calls = CallOptions(vllm_python=python, quiet=True)
-    done = stages.build_result(
-        "demo", model="vllm:pocket", tasks=4, run=tmp_path / "run", vllm_python=python
-    )
-    assert done.built is not None
-    assert (done.built.complete, done.built.failed) == (12, 0)
-    log = (tmp_path / "run" / "vllm-pocket.log").read_text()
-    assert "devices 0,1,2,3,4,5,6,7\nengines 8 of 1\n" in log, "one server, eight copies"
-    assert len((tmp_path / "pid").read_text().split()) == 1
-    model = VLLMModel(
-        "vllm:m",
-        python=python,
-        placement=Placement(tuple("0123"), vllm={"tensor-parallel-size": 2}),
-    )
-    assert max_calls(calls, [model]) == 64, "as many for each copy as for one alone"
-    line = model.command_line(1)
-    assert line[-4:] == ["--data-parallel-size", "2", "--tensor-parallel-size", "2"]
-    assert line[line.index("--max-model-len") + 1] == "auto"
+    """A copy on each, or on as many as the user says that each is split over."""
+    four = Placement(tuple("0123"))
+    model = vllm("m", tmp_path, four)
+    assert model.copies == 4
+    assert model.command_line(1)[-2:] == ["--data-parallel-size", "4"]
+    split = vllm("m", tmp_path, Placement(tuple("0123"), vllm={"tensor_parallel_size": 2}))
+    assert split.copies == 2
+    assert split.command_line(1)[-4:] == [
+        "--data-parallel-size", "2", "--tensor-parallel-size", "2",
+    ]  # fmt: skip
     monkeypatch.setenv("CONVBENCH_VLLM_ARGS", "--tensor-parallel-size=4 --max-model-len 512")
-    model = VLLMModel("vllm:m", python=python, placement=Placement(tuple("0123")))
-    assert model.command_line(1)[-3:] == ["--tensor-parallel-size=4", "--max-model-len", "512"]
-    assert "auto" not in model.command_line(1)
+    own = vllm("m", tmp_path, four)
+    assert own.copies == 1
+    assert own.command_line(1)[-3:] == ["--tensor-parallel-size=4", "--max-model-len", "512"]
 
 
 def test_an_engine_s_own_error_is_told_before_what_follows_from_it(
     python: Path, tmp_path: Path
 ) -> None:
-    model = VLLMModel("vllm:x", python=python, log_dir=tmp_path)
+    model = vllm("x", tmp_path)
     model.log.write_text(
         "INFO no error so far\n(Worker pid=9) ERROR [executor.py:953]     raise ValueError(\n"
         "(Worker pid=9) ERROR [executor.py:953] ValueError: Available memory (15/23 GiB) is less\n"
@@ -91,14 +88,14 @@ def test_an_engine_s_own_error_is_told_before_what_follows_from_it(
 
 
 def test_a_server_that_does_not_start_says_why(python: Path, tmp_path: Path) -> None:
-    model = VLLMModel("vllm:broken", python=python, log_dir=tmp_path)
+    model = vllm("broken", tmp_path)
     with pytest.raises(FatalModelError, match=r"did not start; log .*broken is not a local folder"):
         asyncio.run(model.start())
 
 
 def test_a_server_that_dies_says_so(python: Path, tmp_path: Path) -> None:
     async def main() -> None:
-        model = VLLMModel("vllm:m", python=python, log_dir=tmp_path)
+        model = vllm("m", tmp_path)
         await model.start()
         try:
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
@@ -115,11 +112,11 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from convbench.engine import run_in_loop
+from convbench.models.parameters import Parameters
 from convbench.models.vllm import VLLMModel
 
 async def main():
-    model = VLLMModel("vllm:m", python=sys.argv[1], log_dir=Path(sys.argv[2]))
-    {before}
+    model = VLLMModel("vllm:m", Parameters("vllm:m"), Path(sys.argv[2]))
     await model.start()
     print("up", flush=True)
     await asyncio.sleep(60)
@@ -131,7 +128,7 @@ run_in_loop(main)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_however_we_end_it_ends_too(python: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(before=""), str(python), str(tmp_path)],
+        [sys.executable, "-c", SCRIPT, "", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -146,13 +143,16 @@ def test_however_we_end_it_ends_too(python: Path, tmp_path: Path, number: signal
 
 
 def test_without_vllm_the_line_says_how_to_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CONVBENCH_VLLM_PYTHON", raising=False)
-    with pytest.raises(FatalModelError, match="--vllm-python"):
-        open_model("vllm:org/name")
-    with pytest.raises(FatalModelError, match="vLLM is not installed there"):
-        open_model("vllm:org/name", vllm_python=sys.executable)
-    with pytest.raises(FatalModelError, match="found no such program"):
-        open_model("vllm:org/name", vllm_python="/nowhere/python")
+    for named, told in (
+        (None, "CONVBENCH_VLLM_PYTHON"), (sys.executable, "vLLM is not installed for"),
+        ("/nowhere/python", "found no program"),
+    ):  # fmt: skip
+        if named is None:
+            monkeypatch.delenv("CONVBENCH_VLLM_PYTHON", raising=False)
+        else:
+            monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", named)
+        with pytest.raises(FatalModelError, match=told):
+            open_model("vllm:org/name")
 
 
 def test_the_default_policy_names_the_ways_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_an_adapter_is_served_on_its_base(
     """vLLM takes some ranks only; the next larger one serves an adapter of any."""
     config = f'{{"base_model_name_or_path": "org/base", "r": {rank}}}'
     (tmp_path / "adapter_config.json").write_text(config)
-    command = VLLMModel(f"vllm:{tmp_path}", python=python, log_dir=tmp_path).command_line(7)
+    command = vllm(str(tmp_path), tmp_path).command_line(7)
     asserted(command, "--model", "org/base")
     asserted(command, "--max-lora-rank", taken)
     asserted(command, "--lora-modules", f"{tmp_path}={tmp_path}")
@@ -185,12 +185,12 @@ def test_an_adapter_is_served_on_its_base(
 def test_pocket_names_the_shipped_weights(
     python: Path, tmp_path: Path, asserted: Callable[[list[str], str, str], None]
 ) -> None:
-    from convbench.models.weights_path import resolve_reference
+    from convbench.models.weights_path import weights_of
 
-    command = VLLMModel("vllm:pocket", python=python, log_dir=tmp_path).command_line(7)
+    command = vllm("pocket", tmp_path).command_line(7)
     weights = command[command.index("--model") + 1]
     assert (Path(weights) / "model.safetensors").is_file()
-    assert resolve_reference("vllm:pocket") == weights
+    assert weights_of("vllm:pocket") == weights
     asserted(command, "--served-model-name", "pocket")
 
 

@@ -14,7 +14,7 @@ from convbench.errors import RunError, SpecError
 from convbench.hub.dataset import write_dataset_folder
 from convbench.learn.rows import prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.schema import Conversation
 from convbench.store import Run
@@ -288,7 +288,7 @@ def test_an_empty_block_is_no_thought(home: Path, served: Provider) -> None:
 def test_a_local_models_tags_are_trained_on_as_they_were_served(home: Path) -> None:
     """Pocket thinks in tags: cut out of its replies, and put back token by token."""
     run = had(home, {"ref": "local:pocket", "reads": "tags"}, "pocket", mode="thinking")
-    chat = ChatTokens(load_tokenizer(str(resolve_path("pocket"))))
+    chat = ChatTokens(load_tokenizer(str(check_weights("pocket"))))
     protocol, thought_of = run.manifest.protocol, 0
     for talk in run.conversations():
         for turn, one in zip(own_turns(talk, run), prompted_replies(protocol, talk), strict=True):

@@ -175,6 +175,12 @@ def test_a_failed_conversation_is_tried_again(provider: str, here: Path) -> None
 # -- budgets
 
 
+def paid_calls(run: Path) -> list[float]:
+    """Return the dollars of each call in a run's journal."""
+    lines = records(run / "calls.jsonl")
+    return [record["cost_usd"] for record in lines if "content" in record]
+
+
 def spent(url: str) -> int:
     stats = get(url, "/_stats")
     return stats["prompt_tokens"] + stats["completion_tokens"]
@@ -194,7 +200,7 @@ def test_a_token_budget_stops_before_the_call_that_would_pass_it(
         assert f"of {limit} tokens" in stopped.err
         assert "--budget-tokens" in stopped.err
         assert "Traceback" not in stopped.err
-        assert limit - 1500 < spent(provider) <= limit
+        assert limit - 2500 < spent(provider) <= limit
     ended = convbench(tmp_path, "build", *common, "--budget-tokens", "1000000")
     assert ended.code == 0, ended.err
     assert len(said(tmp_path / "run")) == 18
@@ -209,7 +215,7 @@ def test_a_dollar_budget_stops_before_it_is_passed(provider: str, here: Path) ->
     assert built is not None
     assert isinstance(built.jobs.stopped, BudgetError)
     assert "resume with a larger --budget" in str(built.jobs.stopped)
-    paid = sum(record["cost_usd"] for record in records(here / "run" / "calls.jsonl"))
+    paid = sum(paid_calls(here / "run"))
     assert 0.0001 < paid <= 0.001
     ended = stages.build_result(run=Path("run"), api_base=f"{provider}/v1", budget=1.0).built
     assert ended is not None
@@ -259,7 +265,7 @@ def test_an_alias_keeps_its_price_and_settings_in_a_run(provider: str, here: Pat
     built = stages.build_result(**asked).built
     assert built is not None
     assert built.jobs.stopped is None
-    paid = [record["cost_usd"] for record in records(here / "run" / "calls.jsonl")]
+    paid = paid_calls(here / "run")
     assert len(paid) == 6
     assert sum(paid) == pytest.approx(spent(provider) / 1000)
     for request in get(provider, "/_requests"):

@@ -264,11 +264,12 @@ def test_a_link_that_came_with_a_run_leads_nowhere(
 
 def test_an_image_that_is_a_pipe_is_not_waited_for(run: Run, tmp_path: Path) -> None:
     from convbench.errors import FatalModelError
-    from convbench.models.openai_http import _data_uri
+    from convbench.models.openai import wire_messages
+    from convbench.schema import ImagePart
 
     os.mkfifo(tmp_path / "x.png")
     with pytest.raises(FatalModelError, match="found a pipe"):
-        _data_uri(str(tmp_path / "x.png"), "image/png")
+        wire_messages([{"role": "user", "content": (ImagePart(file="x.png"),)}], tmp_path)
 
 
 def test_a_published_folder_holds_no_pipe(run: Run) -> None:

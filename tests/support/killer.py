@@ -18,13 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from convbench.engine import batch_job
+from convbench.engine import batches
 from convbench.store import jsonl
 
 LONG_S = 60.0
 RECORDS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "intent": lambda record: "calls" in record,
-    "file": lambda record: "file" in record,
     "batch": lambda record: "batch" in record,
     "ended": lambda record: "ended" in record,
     "reply": lambda record: "finish_reason" in record and "hash" in record,
@@ -36,7 +35,7 @@ def main() -> None:
     """Do as the arguments say."""
     url, folder = sys.argv[1], Path(sys.argv[2])
     moments, arguments = json.loads(sys.argv[3]), json.loads(sys.argv[4])
-    batch_job.SETTLE_S, batch_job.SOONEST_S, batch_job.LISTED = 0.2, 0.02, 0.05
+    batches.LISTED_S, batches.SOONEST_S = (0.05, 0.05, 0.0), 0.02
     if any("anthropic/" in argument for argument in arguments):
         from convbench.models.litellm_model import load_litellm
 

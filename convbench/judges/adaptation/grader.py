@@ -6,10 +6,9 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 from convbench.answers.tags import without_thinking
-from convbench.engine.caller import Caller, offload_read
+from convbench.engine.caller import Caller
 from convbench.errors import DataError, SpecError
 from convbench.judges.adaptation.learner import Grade, Question
 from convbench.judges.adaptation.settings import InnerSettings
@@ -120,7 +119,7 @@ async def _grade_one(
             model, messages, Sampling(temperature=0, max_tokens=GRADE_TOKENS), key=key
         )
         last = text_of(completion.content)
-        verdict = await offload_read(partial(yes_or_no, last), [last])
+        verdict = yes_or_no(last)
         if verdict is not None:
             return float(verdict)
     raise DataError(

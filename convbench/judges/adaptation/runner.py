@@ -28,8 +28,8 @@ from convbench.judges.resolve import Judge
 from convbench.models.weights_path import (
     check_model,
     policy_weights,
-    resolve_reference,
     weights_fingerprint,
+    weights_of,
 )
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import device_placement
@@ -115,7 +115,7 @@ class LearnerRef:
         are available.
         """
         model = learner or _policy_path(run)
-        path = resolve_reference(model) or model
+        path = weights_of(model) or model
         check_model(path)
         return cls(path, weights_fingerprint(Path(path).expanduser()) or path)
 

@@ -29,6 +29,7 @@ from convbench.learn.memory import (
 )
 from convbench.learn.run_trainer import run_trainer, write_recipe
 from convbench.learn.select import Selection, select
+from convbench.learn.shapes import shape_of
 from convbench.learn.steps import with_accumulation
 from convbench.learn.sweet import candidates
 from convbench.learn.sweet.pairs import (
@@ -45,7 +46,6 @@ from convbench.learn.sweet.pairs import (
     trajectory_pairs,
 )
 from convbench.models.devices import list_devices
-from convbench.models.weights_path import shape_of
 from convbench.schema import text_of
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import Checkpoint

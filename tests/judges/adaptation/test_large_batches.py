@@ -11,7 +11,7 @@ from convbench.judges.adaptation.clock import PassClock
 from convbench.judges.adaptation.learner import Learner
 from convbench.judges.adaptation.runner import CPT
 from convbench.judges.adaptation.settings import InnerSettings, rows_at_once
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from tests.support.later import later
 
 torch = later("torch")
@@ -31,7 +31,7 @@ def settings(**values: Any) -> InnerSettings:
 @pytest.fixture(scope="module")
 def learner() -> Learner:
     torch.set_num_threads(1)
-    return Learner.load(resolve_path("pocket"), "cpu")
+    return Learner.load(check_weights("pocket"), "cpu")
 
 
 def make_stack(learner: Learner, tuning: str, inner: InnerSettings) -> Any:

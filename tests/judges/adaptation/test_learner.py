@@ -13,7 +13,7 @@ from convbench.judges.adaptation.closed_book import question_pairs
 from convbench.judges.adaptation.learner import AdaptationOutcome, Learner, Question
 from convbench.judges.adaptation.passages import Lesson, learn_in_sequence
 from convbench.judges.adaptation.settings import edit_parts, training_texts
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from tests.helpers.self_edits import INNER, KOSAN, TENOS, A, B, asked, weights
 from tests.support.later import later
 
@@ -26,7 +26,7 @@ def learner() -> Learner:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("convbench.models.weights.SMALL", 0)
-        return Learner.load(resolve_path("pocket"), "cpu")
+        return Learner.load(check_weights("pocket"), "cpu")
 
 
 def same(one: AdaptationOutcome, two: AdaptationOutcome) -> bool:
@@ -41,7 +41,7 @@ def test_order_does_not_matter_and_the_base_stays_as_it_was(learner: Learner) ->
     second = learner.adapt_to(B, TENOS, INNER)
     assert same(learner.adapt_to(B, TENOS, INNER), second)
     assert same(learner.adapt_to(A, KOSAN, INNER), first)
-    alone = Learner.load(resolve_path("pocket"), "cpu").adapt_to(A, KOSAN, INNER)
+    alone = Learner.load(check_weights("pocket"), "cpu").adapt_to(A, KOSAN, INNER)
     assert same(alone, first)
     assert weights(learner) == before
     assert not any(m._forward_hooks for m in learner.model.modules())

@@ -15,7 +15,7 @@ from convbench.judges.adaptation.learner import AdaptationOutcome, Learner
 from convbench.judges.adaptation.runner import AdaptationRunner
 from convbench.judges.adaptation.verdict import with_runner
 from convbench.judges.run import score_pending
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
@@ -51,7 +51,7 @@ def test_three_at_once_score_as_one_after_the_other(tmp_path: Path) -> None:
 
 def test_a_twin_shares_the_weights_and_no_adapter() -> None:
     torch.set_num_threads(1)
-    learner = Learner.load(resolve_path("pocket"), "cpu")
+    learner = Learner.load(check_weights("pocket"), "cpu")
     twin = learner.make_twin()
     pairs = zip(learner.model.parameters(), twin.model.parameters(), strict=True)
     assert all(one.data_ptr() == two.data_ptr() for one, two in pairs)

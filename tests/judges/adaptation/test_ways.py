@@ -21,7 +21,7 @@ from convbench.judges.adaptation.learner import AdaptationReplies, Learner
 from convbench.judges.adaptation.pool import DeviceWorker, LearnerPool
 from convbench.judges.adaptation.settings import InnerSettings
 from convbench.judges.run import score_pending
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.options.shared import CallOptions
 from convbench.store import Run
 from tests.helpers import seal_runs
@@ -38,7 +38,7 @@ FULL = INNER.model_copy(update={"tuning": "full", "learning_rate": 5e-4, "epochs
 @pytest.fixture(scope="module")
 def learner() -> Learner:
     torch.set_num_threads(1)
-    return Learner.load(resolve_path("pocket"), "cpu")
+    return Learner.load(check_weights("pocket"), "cpu")
 
 
 def plain(found: AdaptationReplies) -> AdaptationReplies:
@@ -136,7 +136,7 @@ def verdicts(run: Run, *devices: str) -> dict[str, Any]:
 
 @pytest.mark.exhaustive
 def test_a_process_that_dies_is_named() -> None:
-    twins = LearnerPool(resolve_path("pocket"), ("",))
+    twins = LearnerPool(check_weights("pocket"), ("",))
     try:
         with twins.lend_worker() as hand:
             assert hand is not None

@@ -9,7 +9,7 @@ from convbench.judges.adaptation.settings import InnerSettings
 from convbench.judges.few_shot.runner import problem_of, settings_of
 from convbench.judges.few_shot.settings import FewShotSettings
 from convbench.judges.few_shot.solve import RowWriter, Solver
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.tasks.arc_agi.edit import SelfEdit, Strategy
 from convbench.tasks.arc_agi.grids import format_answer
 from tests.helpers import few_shot_runs
@@ -26,7 +26,7 @@ OUTPUT: Strategy = "train_using_output_tokens"
 @pytest.fixture(scope="module")
 def learner() -> Learner:
     torch.set_num_threads(1)
-    return Learner.load(resolve_path("pocket-grids"), "cpu")
+    return Learner.load(check_weights("pocket-grids"), "cpu")
 
 
 def solver(learner: Learner, **sets: object) -> Solver:

@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from convbench.models.weights_path import resolve_path
+from convbench.models.weights_path import check_weights
 from convbench.store import Run
 from convbench.store.jsonl import read_records
 from tests.helpers import stages
@@ -60,7 +60,7 @@ class Agent:
 def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
     tasks = hub_rows.place / TASKS
     base = tmp_path / "base"  # a model that ends its turns, with room for long requests
-    shutil.copytree(resolve_path("pocket"), base)
+    shutil.copytree(check_weights("pocket"), base)
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 16384}))
     with Provider(reply=Agent(tasks)) as provider:

@@ -22,7 +22,7 @@ from convbench.engine.jobs import stop_on_interrupt
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.models.devices import VISIBLE, host_memory, list_devices, placement_of
 from convbench.models.vllm import free_port
-from convbench.models.weights_path import content_hash, resolve_reference
+from convbench.models.weights_path import content_hash, weights_of
 from convbench.options.shared import CallOptions, SpecOptions, parse_devices
 from convbench.store.checkpoint import RECIPE, Checkpoint
 from convbench.store.jsonl import write_atomic
@@ -185,7 +185,7 @@ def read_recipe(folder: Path) -> Recipe:
     recipe = catalog.check_spec(Recipe, read_yaml(file), str(file))
     if recipe.model is None:
         raise TrainError(f"{file}: found no `model`; expected a recipe that convbench train wrote")
-    return recipe.model_copy(update={"model": resolve_reference(recipe.model) or recipe.model})
+    return recipe.model_copy(update={"model": weights_of(recipe.model) or recipe.model})
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:

@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from convbench.models.weights_path import ModelShape, find_file, shape_of
+from convbench.learn.shapes import ModelShape, shape_of
+from convbench.models.weights_path import find_file
 from convbench.store.shape import read_object
 from tests.lab.next.learn.recipe import Fit, LaunchSpec, Recipe
 

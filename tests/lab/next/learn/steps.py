@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from convbench.errors import TrainError
-from convbench.models.weights_path import max_positions, resolve_reference
+from convbench.models.weights_path import max_positions, weights_of
 from tests.lab.next.learn.recipe import Fit, Recipe
 
 
@@ -14,7 +14,7 @@ def row_limit(recipe: Recipe) -> int | None:
     """Return the most tokens of a row: the recipe's limit or its model's positions, whichever is
     less; None without a limit."""
     model = recipe.model or ""
-    limits = [recipe.data.max_length, max_positions(resolve_reference(model) or model)]
+    limits = [recipe.data.max_length, max_positions(weights_of(model) or model)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 

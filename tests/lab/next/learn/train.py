@@ -22,7 +22,7 @@ from convbench.models.weights_path import (
     check_model,
     member_weights,
     policy_weights,
-    resolve_reference,
+    weights_of,
 )
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import load_plugins
@@ -112,7 +112,7 @@ def train(
     recipe, notes = resolve(load_recipe(name, specs, recipe_sets), runs, model, judge)
     folder = checkpoint_folder(runs[0], recipe, out)
     context = Context(
-        resolve_reference(recipe.model or "") or recipe.model or "",
+        weights_of(recipe.model or "") or recipe.model or "",
         row_limit(recipe),
         calls,
         specs,
@@ -202,7 +202,7 @@ def resolve(
     """
     run, notes = runs[0], list[str]()
     model = model or recipe.model or policy_weights(run.manifest)
-    location = resolve_reference(model) or model
+    location = weights_of(model) or model
     check_model(location)
     place = Path(location).expanduser()
     if model not in SHIPPED_REFS:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.models.weights_path import ModelShape
+from convbench.learn.shapes import ModelShape
 from tests.lab.next.learn.memory import Cards, choose_launch, estimate_memory
 from tests.lab.next.learn.recipe import LaunchSpec, Recipe
 

@@ -1,0 +1,127 @@
+"""`--shards N --on ray[:ADDRESS]`: run one command as N ordinary runs on a Ray cluster.
+
+A task runs the typed command line with `--shard I/N` in a folder of its own, `RUN/shards/I`. A task
+whose node is lost is started again by Ray, and resumes its run there: it pays again only for the
+calls that were in flight. All nodes must see the folder under the same path and have convbench
+installed. Keys come from each node's own environment; none goes through Ray.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from convbench.errors import MissingDependency, RunError
+from convbench.util.guard import guard_command
+from convbench.util.install import with_extra
+
+RETRIES = -1
+"""Restarts of a task whose node or process is lost: without limit, since each resumes."""
+FAILED = 3
+"""Most starts of a shard whose command fails by itself before it is given up."""
+
+
+def shard_folders(run: Path, shards: int) -> list[Path]:
+    """Return the folders of the shards' runs, in their order."""
+    return [run / "shards" / str(number) for number in range(1, shards + 1)]
+
+
+def run_shards(
+    words: Sequence[str],
+    run: Path,
+    shards: int,
+    *,
+    address: str | None = None,
+    budget: float | None = None,
+    budget_tokens: int | None = None,
+) -> list[Path]:
+    """Run `convbench WORDS` once for each shard on a Ray cluster; return the shards' folders.
+
+    `words` are the typed command without --run, --shards, --on and the budgets, which are divided
+    by the shards. Without an address the cluster is that of RAY_ADDRESS, or one is started here.
+    Raise MissingDependency without Ray, RunError without a cluster or if a shard fails; the same
+    command then resumes.
+    """
+    ray = _connect(address)
+    folders = shard_folders(run.resolve(), shards)
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(run_command)
+    running: dict[Any, int] = {}
+    starts = dict.fromkeys(range(shards), 0)
+
+    def start(number: int) -> None:
+        folder = folders[number]
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        more = ["--shard", f"{number + 1}/{shards}", "--run", str(folder), "--quiet"]
+        if budget is not None:
+            more += ["--budget", str(budget / shards)]
+        if budget_tokens is not None:
+            more += ["--budget-tokens", str(budget_tokens // shards)]
+        starts[number] += 1
+        log = folder.with_suffix(".log")
+        paths = [path for path in sys.path if path]
+        running[task.remote([*words, *more], os.getcwd(), paths, str(log))] = number
+
+    for number in range(shards):
+        start(number)
+    failed: list[int] = []
+    try:
+        while running:
+            ready, _ = ray.wait(list(running), timeout=1.0)
+            for handle in ready:
+                number = running.pop(handle)
+                if ray.get(handle) == 0:
+                    continue
+                if starts[number] < FAILED:
+                    start(number)
+                else:
+                    failed.append(number)
+    except BaseException:
+        for handle in running:
+            ray.cancel(handle, force=True)
+        raise
+    if failed:
+        log = folders[failed[0]].with_suffix(".log")
+        last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it wrote nothing"]
+        raise RunError(
+            f"{len(failed)} of {shards} shards failed, the first with: {last[0][:300]}; log {log}; "
+            "repeat the command to resume"
+        )
+    return folders
+
+
+def run_command(words: Sequence[str], folder: str, paths: Sequence[str], log: str) -> int:
+    """Run `convbench WORDS` on a node, in a process that ends with the task; return its exit code.
+
+    `folder` becomes its current folder, `paths` its PYTHONPATH; output is appended to the file
+    `log`. Its environment is the node's own.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = guard_command([sys.executable, "-m", "convbench", *words])
+    with (
+        open(log, "ab") as file,
+        subprocess.Popen(  # noqa: S603 - our own command
+            command, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment, cwd=folder
+        ) as process,
+    ):
+        return process.wait()
+
+
+def _connect(address: str | None) -> Any:
+    """Return the module `ray`, connected to a cluster; an existing connection is kept."""
+    try:
+        import ray
+    except ImportError:
+        raise MissingDependency("ray", needed_for="--on ray", install=with_extra("ray")) from None
+    where = address or os.environ.get("RAY_ADDRESS")
+    if not ray.is_initialized():
+        try:
+            ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            line = str(error).splitlines()[0][:200]
+            raise RunError(f"--on ray: no cluster at {where or 'this machine'}: {line}") from None
+    return ray

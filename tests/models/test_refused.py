@@ -1,0 +1,279 @@
+"""Refusals, endings and usages as real providers send them, over a real connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from convbench.errors import BrokenReply, FatalModelError, ModelError, TransientModelError
+from convbench.models.openai import OpenAIModel
+from convbench.models.parameters import Parameters
+from convbench.models.prices import Price
+from convbench.models.refusals import meaning_of, read_refusal
+from convbench.models.replies import EmptyReply
+from convbench.schema import Completion, Message, Sampling
+from tests.helpers.refused import ENDINGS, QUOTA, REFUSALS, USAGES, Refusing, Row, openai, reply
+from tests.support.serve import LocalServer
+
+SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}}
+ALL = Sampling(
+    temperature=0.7, top_p=0.9, seed=2**40 + 5, max_tokens=64, reasoning_effort="low",
+    reply_schema=SCHEMA,
+)  # fmt: skip
+MESSAGES: list[Message] = [
+    {"role": "system", "content": "Answer."},
+    {"role": "user", "content": "A or B?"},
+]
+
+
+def opened(server: LocalServer, **more: Any) -> OpenAIModel:
+    parameters = Parameters(
+        "openai/m", structured="json_schema", note=more.pop("note", lambda _: None)
+    )
+    return OpenAIModel(
+        "openai/m", "m", f"{server.url}/v1", key="sk-test", key_variable="ANY_API_KEY",
+        parameters=parameters, price=Price(1e-6, 1e-4), **more,
+    )  # fmt: skip
+
+
+def asked(server: LocalServer, sampling: Sampling = ALL) -> Completion:
+    async def ask() -> Completion:
+        model = opened(server)
+        try:
+            return await model.complete(MESSAGES, sampling, key="k")
+        finally:
+            await model.aclose()
+
+    return asyncio.run(ask())
+
+
+def _name(row: Row) -> str:
+    return f"{row[1]} {row[0]}"
+
+
+@pytest.mark.parametrize("row", REFUSALS, ids=_name)
+def test_read_refusal_says_what_a_refusal_means(row: Row) -> None:
+    _, status, headers, body, meaning, _ = row
+    raw = body if isinstance(body, str) else json.dumps(body)
+    refusal = read_refusal(status, raw.encode(), headers)
+    assert meaning_of(refusal) == meaning, refusal
+    assert "203.0.113.9" not in refusal.text
+
+
+def test_complete_raises_what_each_refusal_means_in_the_providers_words() -> None:
+    """Once no parameter is left to leave out."""
+    at = 0
+    with Refusing(lambda _: REFUSALS[at][1:4]) as server:
+
+        async def ask() -> None:
+            nonlocal at
+            model = opened(server)
+            bare = Sampling(temperature=1.0, max_tokens=9)
+            for name in ("temperature", "max_tokens"):  # which rows refuse, and all others keep
+                model.parameters.learn(read_refusal(400, name.encode(), {}), {name: 1} | SENT)
+            for row in REFUSALS:
+                at = REFUSALS.index(row)
+                with pytest.raises(ModelError) as caught:
+                    await model.complete(MESSAGES[1:], bare, key="k")
+                error, meaning = caught.value, row[4]
+                assert row[5] in str(error), row
+                assert "\n" not in str(error)
+                assert isinstance(error, TransientModelError) == (meaning == "wait"), row
+                stops = isinstance(error, FatalModelError) and error.stops_run
+                assert stops == (meaning == "stop"), row
+            await model.aclose()
+
+        asyncio.run(ask())
+
+
+SENT = {"messages": [{"role": "user"}]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "seconds"),
+    [
+        ({"Retry-After": "7"}, {}, 7.0),
+        ({"retry-after-ms": "700"}, openai("retry after 37 seconds"), 0.7),
+        ({}, openai("Please retry after 37 seconds"), 37.0),
+        ({}, openai("Please retry in 46s."), 46.0),
+        ({}, {"error": {"details": [{"retryDelay": "1s"}]}}, 1.0),
+        ({}, openai("Try again in 250ms"), 0.25),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, {}, 0.0),
+        ({"Retry-After": "86400"}, {}, 3600.0),
+        ({"Retry-After": "soon"}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_read_refusal_says_how_long_to_wait(headers: Any, body: Any, seconds: float | None) -> None:
+    assert read_refusal(429, json.dumps(body).encode(), headers).retry_after == seconds
+
+
+def test_meaning_of_a_quota_where_it_is_a_rate() -> None:
+    """At Alibaba the code for no credit is a limit a minute."""
+    body = json.dumps(openai(QUOTA, "insufficient_quota", "insufficient_quota")).encode()
+    refusal = read_refusal(429, body, {})
+    assert meaning_of(refusal) == "stop"
+    assert meaning_of(refusal, quota_is_a_rate=True) == "wait"
+
+
+@pytest.mark.parametrize(
+    ("body", "gone"),
+    [
+        (openai("Unsupported value", code="unsupported_value", param="temperature"), "temperature"),
+        (openai("`temperature` is deprecated for this model."), "temperature"),
+        (openai('Unknown name "seed": Cannot find field.'), "seed"),
+        (openai("top_p: may only be 1"), "top_p"),
+        ({"detail": [{"loc": ["body", "reasoning_effort"], "msg": "extra"}]}, "reasoning_effort"),
+        (openai("Use 'max_completion_tokens' instead.", param="max_tokens"), "max_tokens"),
+        (openai("Invalid schema for response_format 'x'"), "response_format"),
+        (openai("compiled grammar is too large"), "response_format"),
+    ],
+)
+def test_complete_leaves_a_refused_parameter_out_from_then_on_and_says_so_once(
+    body: Any, gone: str
+) -> None:
+    notes: list[str] = []
+    with Refusing(
+        lambda sent: (400, {}, body) if gone in sent else (200, {}, reply(usage={}))
+    ) as server:
+
+        async def ask() -> list[Completion]:
+            model = opened(server, note=notes.append)
+            try:
+                return [await model.complete(MESSAGES, ALL, key=str(i)) for i in range(3)]
+            finally:
+                await model.aclose()
+
+        replies = asyncio.run(ask())
+    assert [gone in sent for sent in server.bodies] == [True, False, False, False]
+    assert len(notes) == (0 if gone == "max_tokens" else 1)
+    named = gone not in ("max_tokens", "response_format")
+    assert all(one.left_out == ((gone,) if named else ()) for one in replies)
+
+
+def test_complete_puts_a_refused_system_message_into_the_first_user_message() -> None:
+    body = openai("System role not supported")
+    with Refusing(
+        lambda sent: (
+            (400, {}, body)
+            if sent["messages"][0]["role"] == "system"
+            else (200, {}, reply(usage={}))
+        )
+    ) as server:
+        asked(server)
+    assert server.bodies[-1]["messages"] == [{"role": "user", "content": "Answer.\n\nA or B?"}]
+
+
+def test_complete_sends_a_seed_modulo_two_to_the_31() -> None:
+    with Refusing(lambda _: (200, {}, reply(usage={}))) as server:
+        asked(server)
+    assert server.bodies[0]["seed"] == 5
+
+
+@pytest.mark.parametrize(("word", "finish"), ENDINGS)
+def test_complete_reads_a_finish_reason(word: str, finish: str) -> None:
+    with Refusing(lambda _: (200, {}, reply(finish=word, usage={}))) as server:
+        if finish == "failed":
+            with pytest.raises(BrokenReply, match="the reply failed"):
+                asked(server)
+            return
+        assert asked(server).finish_reason == finish
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"native_finish_reason": "MAX_TOKENS"},
+        {"provider_specific_fields": {"native_finish_reason": "model_length"}},
+    ],
+)
+def test_complete_believes_a_routers_native_finish_reason(choice: dict[str, Any]) -> None:
+    with Refusing(lambda _: (200, {}, reply(usage={}, **choice))) as server:
+        assert asked(server).finish_reason == "length"
+
+
+@pytest.mark.parametrize(("who", "usage", "tokens", "dollars"), USAGES, ids=lambda v: str(v)[:30])
+def test_complete_counts_what_is_billed(
+    who: str, usage: Any, tokens: tuple[int | None, int | None], dollars: float | None
+) -> None:
+    with Refusing(lambda _: (200, {}, reply(usage=usage))) as server:
+        said = asked(server)
+    assert (said.prompt_tokens, said.completion_tokens) == tokens
+    if dollars is not None:
+        assert said.cost_usd == pytest.approx(dollars)
+
+
+def test_complete_believes_a_proxys_header_for_the_cost() -> None:
+    headers = {"x-litellm-response-cost": "0.125"}
+    with Refusing(
+        lambda _: (200, headers, reply(usage={"prompt_tokens": 1, "completion_tokens": 1}))
+    ) as server:
+        assert asked(server).cost_usd == 0.125
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "thought"),
+    [
+        ({"content": "A.", "reasoning": "2 and 2."}, "A.", "2 and 2."),
+        ({"content": "A.", "reasoning_content": "2 and 2."}, "A.", "2 and 2."),
+        (
+            {"content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "2 and 2."}]},
+                {"type": "text", "text": "A."}]},
+            "A.", "2 and 2.",
+        ),
+        (
+            {"content": [{"type": "thinking", "thinking": "2 and 2."},
+                         {"type": "text", "text": "A."}]},
+            "A.", "2 and 2.",
+        ),
+        ({"content": "A."}, "A.", None),
+    ],
+)  # fmt: skip
+def test_complete_reads_reasoning_where_each_provider_puts_it(
+    message: dict[str, Any], text: str, thought: str | None
+) -> None:
+    with Refusing(lambda _: (200, {}, reply(usage={}, message=message))) as server:
+        said = asked(server)
+    assert said.content == text
+    assert (said.reasoning and said.reasoning.text) == thought
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        ({"error": {"code": 502, "message": "upstream"}}, TransientModelError, "upstream"),
+        ({"error": {"code": 403, "message": "was flagged"}}, FatalModelError, "flagged"),
+        ({"error": {"code": 402, "message": "No credits"}}, FatalModelError, "No credits"),
+        ({"choices": []}, EmptyReply, "empty"),
+        ({"choices": None, "usage": {}}, EmptyReply, "empty"),
+        ({"choices": [{"message": None, "finish_reason": "stop"}]}, EmptyReply, "empty"),
+        (reply("", "stop"), EmptyReply, "empty"),
+        (reply(None, "MAX_TOKENS"), FatalModelError, "--max-tokens"),
+        (reply("", "length", {"prompt_tokens": 20, "completion_tokens": 0}), FatalModelError,
+         "--max-tokens"),
+        (reply("", "SAFETY"), FatalModelError, "filter refused"),
+        ("no JSON", BrokenReply, "not a chat completion"),
+        ({"id": 1}, BrokenReply, "not a chat completion"),
+        (reply(7), BrokenReply, "empty|not a chat completion"),
+    ],
+)  # fmt: skip
+def test_complete_takes_what_comes_in_a_200_for_this_conversations_outcome(
+    body: Any, kind: type[ModelError], words: str
+) -> None:
+    with (
+        Refusing(lambda _: (200, {}, body)) as server,
+        pytest.raises(kind, match=words) as caught,
+    ):
+        asked(server)
+    assert not getattr(caught.value, "stops_run", False)
+
+
+def test_complete_returns_the_words_of_a_refusal_as_a_filtered_reply() -> None:
+    message = {"content": None, "refusal": "I cannot help with that."}
+    with Refusing(lambda _: (200, {}, reply(usage={}, message=message))) as server:
+        said = asked(server)
+    assert (said.content, said.finish_reason) == ("I cannot help with that.", "filter")
