@@ -12,6 +12,7 @@ import atexit
 import hashlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,8 @@ CHUNK, ROWS = 256, 8
 """Columns and rows of the cache are allocated in multiples of these numbers."""
 LATEST = 6
 """Steps after which waiting calls join even if they are few: each joining costs a pass."""
+COMPANY_S = 0.005
+"""Seconds that an idle engine waits for company after a first call."""
 LOADING_S = 3.0
 """Seconds that closing waits for weights that are still loading."""
 
@@ -266,6 +269,8 @@ class Engine:
                 return
             if call is not None:
                 self._waiting.append(call)
+            if block:
+                time.sleep(COMPANY_S)
             block = False
 
     # joining

@@ -218,14 +218,14 @@ def _thinking_blocks(value: object) -> tuple[ThinkingBlock | RedactedBlock, ...]
             _BLOCK.validate_python(
                 {"type": block["type"]}
                 | {
-                    name: block[name]
+                    name: safe_text(block[name])
                     for name in fields[block["type"]]
                     if block.get(name) is not None
                 }
             )
             for block in value
         )
-    except (ValidationError, TypeError, KeyError):
+    except (ValidationError, TypeError, KeyError, AttributeError):
         return ()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from convbench.errors import FatalModelError, TrainError
 from convbench.schema import ModelConfig, RunManifest
+from convbench.sources.client import model_exists
 from convbench.store.shape import read_object, read_text_field
 from convbench.util.hub import model_exists
 
@@ -167,9 +168,11 @@ def find_file(model: str, name: str, *, fetch: bool = True) -> Path | None:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    for local in (True, False) if fetch else (True,):
+    for cached in (True, False):
+        if not cached and not (fetch and model_exists(model)):
+            return None
         try:
-            return Path(hf_hub_download(model, name, local_files_only=local))
+            return Path(hf_hub_download(model, name, local_files_only=cached))
         except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError):
             continue
     return None

@@ -1,4 +1,4 @@
-"""Models of our own that call tools in their text, in the form of three families: served with the
+"""A model of our own that calls tools in its text, in the form of Hermes and Qwen: served with the
 template's `tools=`, read, run, told the result through the template, masked and trained."""
 
 from __future__ import annotations
@@ -19,44 +19,26 @@ from tests.helpers.tokenizers import SHIPPED
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CALL = {"name": "lookup", "arguments": {"item": "eggs"}}
-LLAMA = json.dumps({"name": "lookup", "parameters": {"item": "eggs"}})
-MISTRAL = (
-    "{% for m in messages %}{% if m.role == 'user' %}"
-    "{% if loop.last and tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}"
-    "[INST]{{ m.content }}[/INST]"
-    "{% elif m.tool_calls %}[TOOL_CALLS][{% for c in m.tool_calls %}{{ c.function | tojson }}"
-    "{{ ', ' if not loop.last }}{% endfor %}]<eos>"
-    "{% elif m.role == 'tool' %}[TOOL_RESULTS]{{ m.content }}[/TOOL_RESULTS]"
-    "{% else %}{{ m.content }}<eos>{% endif %}{% endfor %}"
-)
-"""Written here, in the form that Mistral's third tokenizer has."""
 WORDS = "The answer is A. So it seems."
-FAMILIES: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "hermes": (SHIPPED["qwen2_5"], (f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>",),
-               "<|im_end|>"),
-    "llama": (SHIPPED["llama3_1"], ("<|python_tag|>", LLAMA), "<|eot_id|>"),
-    "mistral": (MISTRAL, ("[TOOL_CALLS]", json.dumps([CALL])), "<eos>"),
-}  # fmt: skip
-"""Template, tokens of a call (a special one first where the family has it), end of turn."""
+TEMPLATE, END = SHIPPED["qwen2_5"], "<|im_end|>"
+TOLD = f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
+"""A call as it is written: one token of the model below."""
 
 
-def caller(folder: Path, family: str) -> Path:
+def caller(folder: Path) -> Path:
     """Save a model that calls `lookup` or answers, by the toss of a coin: each token is the answer
     to the one before it, written into embeddings and head of a Llama whose layers do nothing."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    template, call, end = FAMILIES[family]
     words = copy.deepcopy(tiny.tokenizer())
-    words.chat_template = template
-    words.add_tokens(list(call[:-1]), special_tokens=True)
-    words.add_tokens([call[-1], WORDS])
+    words.chat_template = TEMPLATE
+    words.add_tokens([TOLD, WORDS])
     chat = [{"role": "user", "content": "x"}]
     shown = words.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     last = words(shown, add_special_tokens=False)["input_ids"][-1]
-    *special, body, said, stop = words.convert_tokens_to_ids([*call, WORDS, end])
-    follows = {last: [*(special or [body]), said], body: [stop], said: [stop]}
-    follows |= {one: [body] for one in special}
+    call, said, stop = words.convert_tokens_to_ids([TOLD, WORDS, END])
+    follows = {last: [call, said], call: [stop], said: [stop]}
     config = LlamaConfig(
         vocab_size=len(words), hidden_size=32, intermediate_size=8, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=8192,
@@ -77,35 +59,33 @@ def caller(folder: Path, family: str) -> Path:
     return folder
 
 
-@pytest.fixture(params=FAMILIES)
-def built(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Run]:
-    family: str = request.param
-    folder = caller(tmp_path / "model", family)
+@pytest.fixture
+def built(tmp_path: Path) -> tuple[Path, Run]:
+    folder = caller(tmp_path / "model")
     shape = {"mode": "standard", "samples": 4, "temperatures": (1.0,)}
     result = stages.build_result(
         "market", model=f"local:{folder}", tasks=6, run=tmp_path / "run", **shape
     )
     assert result.built is not None
     assert not result.built.failed, result.built.failures
-    return family, folder, Run.open(tmp_path / "run")
+    return folder, Run.open(tmp_path / "run")
 
 
 def test_calls_are_read_run_told_and_trained_as_they_were_served(
-    built: tuple[str, Path, Run],
+    built: tuple[Path, Run],
 ) -> None:
-    family, folder, run = built
+    folder, run = built
     protocol = run.manifest.protocol
     talks: list[Conversation] = list(run.conversations())
     counts = {len(talk.turns[-1].rounds) for talk in talks}
     assert {0, 1} <= counts, "it tosses a coin"
-    call = "".join(FAMILIES[family][1])
     tools = protocol.speakers[protocol.policy].tool_schemas
     chat = ChatTokens(load_tokenizer(str(folder)), options={"tools": tools})
     for talk in talks:
         turn = talk.turns[-1]
         assert turn.content == WORDS
         for one in turn.rounds:
-            assert one.raw == call
+            assert one.raw == TOLD
             (result,) = one.results
             assert re.fullmatch(r"eggs: \d+ pence", result.content) is not None
         replies = prompted_replies(protocol, talk)
@@ -117,7 +97,7 @@ def test_calls_are_read_run_told_and_trained_as_they_were_served(
             for on, ids in mask_stretches(row)
         ]
         learnt = [text for on, text in pieces if on]
-        assert sum(call in text for text in learnt) == len(turn.rounds)
+        assert sum(TOLD in text for text in learnt) == len(turn.rounds)
         assert sum(WORDS in text for text in learnt) == 1
         assert not any(" pence" in text for text in learnt)
         told = "".join(text for on, text in pieces if not on)
@@ -125,10 +105,9 @@ def test_calls_are_read_run_told_and_trained_as_they_were_served(
         assert "Look up today's price" in told, "the template's tools="
 
 
-@pytest.mark.parametrize("built", ["hermes"], indirect=True)
-def test_a_model_is_trained_on_its_calls(built: tuple[str, Path, Run]) -> None:
+def test_a_model_is_trained_on_its_calls(built: tuple[Path, Run]) -> None:
     """Dry run and a real step."""
-    family, folder, run = built
+    folder, run = built
     stages.judge(run.path, "rules")
     sets = (
         "recipe.fit.epochs=1", "recipe.fit.max_steps=1", "recipe.fit.precision=fp32",
@@ -138,8 +117,7 @@ def test_a_model_is_trained_on_its_calls(built: tuple[str, Path, Run]) -> None:
     asked = {"recipe": "refit", "run": run.path, "model": str(folder), "set": sets,
              "launch": "none"}  # fmt: skip
     shown = "\n".join(stages.train(**asked, dry_run=True).preview)
-    call = "".join(FAMILIES[family][1])
-    assert re.search(rf"  LOSS +\d+  .{re.escape(repr(call)[1:-1])}", shown)
+    assert re.search(rf"  LOSS +\d+  .{re.escape(repr(TOLD)[1:-1])}", shown)
     assert not re.search(r"  LOSS .*\d pence", shown)
     stages.train(**asked, in_process=True)
     training = json.loads((run.checkpoints_folder / "refit" / "training.json").read_text())
