@@ -187,18 +187,18 @@ class RunContext:
             command, _, remark = make_printable(text).partition("   ")
             self._next.append((self.carry_options(command), remark.strip()))
 
-    def as_typed(self, *without: str, **instead: str) -> str:
+    def as_typed(self, *without: str, **instead: str | None) -> str:
         """Return the command as typed, quoted for a shell, as `convbench …`.
 
         Words equal to one of `without` are left out. Options named in `instead`, without dashes,
-        are removed with their values and added at the end with the new ones.
+        are removed with their values, and added at the end with the new ones unless these are None.
         """
         flags = {f"--{name}": value for name, value in instead.items()}
         words = ["convbench"]
         for before, word in zip(["", *self.typed], self.typed, strict=False):
             if word not in without and before not in flags and word.partition("=")[0] not in flags:
                 words.append(word)
-        words += [part for option in flags.items() for part in option]
+        words += [part for flag, value in flags.items() if value for part in (flag, value)]
         return shlex.join(words)
 
     def carry_options(self, command: str) -> str:

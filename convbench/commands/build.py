@@ -17,7 +17,7 @@ from convbench.commands._output import (
     quoted,
     run_option,
 )
-from convbench.errors import ConvbenchError
+from convbench.errors import ConvbenchError, RunError, UsageError
 from convbench.options.build import BuildOptions
 from convbench.util.usage_estimate import Tokens
 
@@ -68,6 +68,10 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     """
     from convbench.rollout.build import build_or_resume
 
+    if (options.shards is None) != (options.on is None):
+        raise UsageError("expected --shards N and --on ray[:ADDRESS] together")
+    if options.on is not None and not options.dry_run:
+        return _build_on_ray(options, context)
     result = build_or_resume(options)
     context.answer = answer = _make_answer(result)
     if result.preview is not None:
@@ -95,6 +99,46 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
         context.exit_code = 1  # some of what was requested is missing
         return answer
     context.add_next(judge_line(result.manifest, options.specs, run_option(path)))
+    return answer
+
+
+def _build_on_ray(options: BuildOptions, context: RunContext) -> BuildAnswer:
+    """Build the parts of a run on a Ray cluster, merge them, and return what the merged run holds.
+
+    Raises UsageError without `--run`, RunError if that run is there or a part failed.
+    """
+    from convbench.engine.budget import Estimate
+    from convbench.engine.journal import Journal
+    from convbench.engine.ray import run_shards
+    from convbench.rollout.build import BuildResult, BuildSummary
+    from convbench.store import Run, set_latest
+    from convbench.store.merge import merge_runs
+    from convbench.tasks.draw import count_splits
+
+    path, calls = options.run, options.calls
+    if path is None or options.shards is None or options.shard is not None:
+        raise UsageError("--on ray: expected --run DIR, which all nodes see, and no --shard")
+    if path.exists():
+        raise RunError(f"--run {path}: exists already; expected a new directory for all parts")
+    apart = dict.fromkeys(("run", "shards", "on", "budget", "budget-tokens"))
+    typed = shlex.split(context.as_typed("--json", "--quiet", "-q", **apart))
+    folders = run_shards(
+        typed[1:],
+        path,
+        options.shards,
+        address=str(options.on).partition(":")[2] or None,
+        budget=calls.budget,
+        budget_tokens=calls.budget_tokens,
+    )
+    merged = merge_runs([Run.open(folder) for folder in folders], path)
+    set_latest(merged)
+    built = BuildSummary(already_there=merged.attempts().success_count)
+    splits = count_splits(example.split for example in merged.examples.values())
+    result = BuildResult(path, merged.manifest, built=built, splits=splits)
+    context.answer = answer = _make_answer(result)
+    if context.ledger is not None:
+        context.ledger.book(Estimate(*Journal(merged.calls_file).total_cost()))
+    context.add_next(judge_line(merged.manifest, options.specs, run_option(path)))
     return answer
 
 

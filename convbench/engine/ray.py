@@ -1,9 +1,9 @@
 """`--shards N --on ray[:ADDRESS]`: run one command as N ordinary runs on a Ray cluster.
 
-A task runs the typed command line with `--shard I/N` in a folder of its own, `RUN/shards/I`. A task
-whose node is lost is started again by Ray, and resumes its run there: it pays again only for the
-calls that were in flight. All nodes must see the folder under the same path and have convbench
-installed. Keys come from each node's own environment; none goes through Ray.
+A task runs the typed command line with `--shard I/N` in a folder of its own, `RUN-shards/I`. A task
+whose node is lost is started again by Ray, and resumes its run: it pays again only for the calls
+that were in flight. All nodes must see the folder under the same path and have convbench installed.
+Keys come from each node's own environment; none goes through Ray.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FAILED = 3
 
 
 def shard_folders(run: Path, shards: int) -> list[Path]:
-    """Return the folders of the shards' runs, in their order."""
-    return [run / "shards" / str(number) for number in range(1, shards + 1)]
+    """Return the folders of the shards' runs, in their order: `RUN-shards/0` and so on."""
+    return [run.with_name(f"{run.name}-shards") / str(number) for number in range(shards)]
 
 
 def run_shards(
@@ -56,7 +56,7 @@ def run_shards(
     def start(number: int) -> None:
         folder = folders[number]
         folder.parent.mkdir(parents=True, exist_ok=True)
-        more = ["--shard", f"{number + 1}/{shards}", "--run", str(folder), "--quiet"]
+        more = ["--shard", f"{number}/{shards}", "--run", str(folder), "--quiet"]
         if budget is not None:
             more += ["--budget", str(budget / shards)]
         if budget_tokens is not None:

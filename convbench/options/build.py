@@ -24,6 +24,12 @@ def _parse_count(text: str) -> int | Literal["all"]:
     return int(text)
 
 
+def _parse_on(text: str) -> str:
+    if text != "ray" and not text.startswith("ray:"):
+        raise ValueError(f"found {text!r:.40}; expected ray or ray:ADDRESS, e.g. ray:10.0.0.1:6379")
+    return text
+
+
 @dataclass(frozen=True)
 class BuildOptions(ModelCallMixin):
     """Build a run: draw questions and hold a conversation of several turns about each."""
@@ -48,6 +54,8 @@ class BuildOptions(ModelCallMixin):
         "seed",
         "split",
         "shard",
+        "shards",
+        "on",
         "run",
         "model",
         "teacher",
@@ -98,6 +106,26 @@ class BuildOptions(ModelCallMixin):
             "Only part I, from 0, of N parts of the questions, by group, in a run of its own; "
             "`convbench merge` joins the runs.",
             metavar="I/N",
+        ),
+    ] = None
+    shards: Annotated[
+        int | None,
+        Opt(
+            "With --on: the number of parts, each a run of its own in DIR-shards, which are merged "
+            "in --run DIR at the end.",
+            least=1,
+            most=10_000,
+            typed_only=True,
+        ),
+    ] = None
+    on: Annotated[
+        str | None,
+        Opt(
+            "Build the parts on a Ray cluster: that of RAY_ADDRESS, or at an address.",
+            metavar="ray[:ADDRESS]",
+            parse=_parse_on,
+            typed_only=True,
+            own_file_only=True,
         ),
     ] = None
     tested: bool = False

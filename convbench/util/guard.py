@@ -1,9 +1,9 @@
 """Run child processes that do not outlive us, however we end, even by SIGKILL.
 
-`with_relay` and the function above it return the command line of this file as a program, which runs
-a command and ends it with all its descendants, also those that left their parent or process group:
-orphaned descendants are reparented to this program (Linux). If this program is killed itself, the
-command dies at once. `start_worker` starts a process of ours, which binds itself by `serve_parent`.
+`guard_command` returns the command line of this file as a program, which runs a command and ends it
+with all its descendants, also those that left their parent or process group: orphaned descendants
+are reparented to this program (Linux). If this program is killed itself, the command dies at once.
+`start_worker` starts a process of ours, which binds itself by `serve_parent`.
 
 Standard library only: any interpreter can run it by its path.
 """
@@ -32,17 +32,7 @@ GRACE_S = 10.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Options of Linux's prctl(2)."""
 WATCHES, TALKS = "--watches-stdin", "--talks-to"
-"""First argument of the program if it guards a command; otherwise it relays lines."""
-LINE = 2 << 20
-"""Bytes of the longest line that is relayed."""
-FLOOD = 8 << 20
-"""Most bytes that a command may write between two inputs."""
-JUNK = 100
-"""Most lines that are not messages (a banner, a print) and are skipped."""
-TAIL = 2000
-"""Last bytes of the command's stderr that are kept."""
-CLOSE_S = 1.0
-"""Seconds that the command gets to end after its stdin is closed."""
+"""First argument of the program."""
 
 
 def guard_command(command: Sequence[str], *, scratch: str | None = None) -> list[str]:
@@ -55,13 +45,6 @@ def guard_command(command: Sequence[str], *, scratch: str | None = None) -> list
     """
     how = [WATCHES] if scratch is None else [TALKS, str(os.getpid()), scratch]
     return [*PROGRAM, *how, *command]
-
-
-def with_relay(command: Sequence[str]) -> list[str]:
-    """Return the command line that runs a tool server behind a relay, which bounds its output.
-
-    Start it with pipes. It ends with the thread that started it (Linux) or with its stdin."""
-    return [*PROGRAM, str(os.getpid()), *command]
 
 
 def die_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> None:
@@ -116,17 +99,13 @@ def last_lines(stderr: IO[bytes]) -> list[str]:
 
 
 def main() -> int:
-    """Run the program with the arguments of the command line and return its exit code; a relay
-    exits the process itself."""
+    """Run the program with the arguments of the command line and return its exit code."""
     how, *words = sys.argv[1:]
     if how == WATCHES:
         return run_guard(words, None)
-    if how == TALKS:
-        parent, scratch, *words = words
-        die_with_parent(signal.SIGTERM, int(parent))
-        return run_guard(words, scratch)
-    die_with_parent(signal.SIGTERM, int(how))
-    return run_relay(words)
+    parent, scratch, *words = words
+    die_with_parent(signal.SIGTERM, int(parent))
+    return run_guard(words, scratch)
 
 
 def _start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -281,122 +260,6 @@ def _read_stat(pid: int) -> list[str]:
 def _prctl(option: int, value: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-class LineRelay:
-    """A command whose lines are relayed to the parent, with its state."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self.over = threading.Event()
-        self.why = ""
-        """Why it ended; empty if we ended it."""
-        self.tail = b""
-        self.unasked = self.junk = 0
-        self.spoke = False
-        """Whether it has written a message."""
-        pipe = subprocess.PIPE
-        self.child = _start_child(command, stdin=pipe, stdout=pipe, stderr=pipe)
-
-    def note_end(self, why: str) -> None:
-        """Record why it ended; only the first reason counts."""
-        if not self.over.is_set():
-            self.why = why
-            self.over.set()
-
-    def pass_input(self) -> None:
-        """Pass our stdin on to the command until it ends, then close the command's stdin, wait up
-        to CLOSE_S seconds for it, and record the end."""
-        assert self.child.stdin is not None
-        with contextlib.suppress(OSError):
-            while chunk := os.read(0, 1 << 16):
-                self.unasked = 0
-                with contextlib.suppress(OSError):  # it no longer listens: its lines tell its end
-                    self.child.stdin.write(chunk)
-                    self.child.stdin.flush()
-        with contextlib.suppress(OSError):
-            self.child.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.child.wait(CLOSE_S)
-        self.note_end("")
-
-    def pass_lines(self) -> None:
-        """Write the command's messages (lines of JSON with `jsonrpc`) to our stdout until its own
-        ends or a bound is exceeded, then record why.
-
-        Lines that are not messages are skipped, at most JUNK of them.
-        """
-        assert self.child.stdout is not None
-        with contextlib.suppress(OSError):
-            while line := self.child.stdout.readline(LINE + 1):
-                self.unasked += len(line)
-                if len(line) > LINE:
-                    return self.note_end(f"wrote a line of more than {LINE >> 20} MiB")
-                if self.unasked > FLOOD:
-                    return self.note_end(f"wrote more than {FLOOD >> 20} MiB without being called")
-                if _is_message(line):
-                    self.spoke = True
-                    _write_line(line)
-                    continue
-                self.junk += 1
-                if self.junk > JUNK:
-                    return self.note_end(f"wrote over {JUNK} lines that are not messages")
-        code = None
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its stdout and goes on
-            code = self.child.wait(CLOSE_S)
-        self.note_end(f"ended with exit code {code}")
-        return None
-
-    def hold_tail(self) -> None:
-        """Keep the last TAIL bytes that the command writes to stderr in `self.tail`, until its
-        stderr ends."""
-        assert self.child.stderr is not None
-        with contextlib.suppress(OSError):
-            while chunk := os.read(self.child.stderr.fileno(), 1 << 16):
-                self.tail = (self.tail + chunk)[-TAIL:]
-
-
-def _is_message(line: bytes) -> bool:
-    import json  # not before the command is started, which takes its time too
-
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(message, dict) and "jsonrpc" in message
-
-
-def _write_line(line: bytes) -> None:
-    while line:
-        line = line[os.write(1, line) :]
-
-
-def run_relay(command: Sequence[str]) -> int:
-    """Relay lines between the parent and a tool server within bounds, until either ends; then end
-    all descendants and exit with code 0.
-
-    The reason for the end is the last thing written to stderr. Does not return; a command that
-    cannot be started exits with code 1 and a message.
-    """
-    try:
-        server = LineRelay(command)
-    except OSError as error:
-        sys.exit(f"cannot be started: {error.strerror}: {command[0]}")
-    signal.signal(signal.SIGTERM, lambda *_: server.note_end(""))
-    threads = [
-        threading.Thread(target=work, daemon=True)
-        for work in (server.pass_input, server.pass_lines, server.hold_tail)
-    ]
-    for thread in threads:
-        thread.start()
-    while not server.over.wait(0.2):  # so that signals are handled
-        pass
-    end_all()
-    threads[-1].join(CLOSE_S)  # its last output is still in the pipe
-    lines = [] if server.spoke else server.tail.decode("utf-8", "replace").split("\n")
-    last = [line.strip() for line in lines if line.strip()][-1:]  # why it never began
-    sys.stderr.write(": ".join(filter(None, [server.why, *last])))
-    sys.stderr.flush()
-    os._exit(0)  # a thread may still wait for a pipe
 
 
 if __name__ == "__main__":

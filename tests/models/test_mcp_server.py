@@ -72,7 +72,7 @@ def test_a_server_is_listed_called_and_ended(monkeypatch: pytest.MonkeyPatch) ->
     assert "OPENAI_API_KEY" not in names.content
     assert fails.error
     assert "there is no tool 'steal'" in unknown.content
-    assert not children(os.getpid())
+    assert not servers()
 
 
 @pytest.mark.parametrize(
@@ -153,17 +153,14 @@ def test_no_program_is_started_for_a_downloaded_spec() -> None:
         ToolsModel([], ToolLimits(), downloaded=True, servers={"it": spec("shop")})
 
 
-def children(pid: int) -> list[int]:
-    """Processes of ours that are no zombies, once they had a moment to end."""
+def servers() -> list[str]:
+    """Our tool servers that still run, once they had a moment to end."""
+    running: list[str] = []
     for _ in range(100):
-        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        alive = [
-            int(one)
-            for one in listed
-            if Path(f"/proc/{one}/stat").exists()
-            and Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        ]
-        if not alive:
-            return []
+        mine = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+        lines = [path for one in mine if (path := Path(f"/proc/{one}/cmdline")).exists()]
+        running = [line for line in map(Path.read_text, lines) if str(HERE) in line]
+        if not running:
+            break
         time.sleep(0.05)
-    return alive
+    return running

@@ -251,7 +251,7 @@ def test_a_pulled_sets_extra_body_is_not_sent(home: Path, served: Provider) -> N
 def test_a_dry_run_shows_what_of_it_is_learnt(home: Path, served: Provider, mode: str) -> None:
     """Pocket's template writes no reasoning again: a row a turn, which the dry run says."""
     served.change(thinks="vllm")
-    run = had(home, KINDS["vllm"])
+    run = had(home, KINDS["vllm"], seed=4)  # whose rewards differ
     stages.judge(run.path, "rules")
     shown = stages.train(
         "refit",
