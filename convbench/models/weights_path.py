@@ -12,7 +12,6 @@ from pathlib import Path
 
 from convbench.errors import FatalModelError, TrainError
 from convbench.schema import ModelConfig, RunManifest
-from convbench.sources.client import model_exists
 from convbench.store.shape import read_object, read_text_field
 from convbench.util.hub import model_exists
 
