@@ -170,7 +170,7 @@ def _interrupt_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-CPU, CALLS, MONEY = "cpu", "calls", "budget"
+CPU, CALLS = "cpu", "calls"
 CALL_SHARE = 0.25
 """Share of calls to remote models that a step claims: four steps call at once, each up to its own
 `--concurrency`."""
@@ -212,11 +212,9 @@ def tasks_of(
 
 def cards_of_step(plan: Sequence[PlannedStep], options: ExperimentOptions) -> int:
     """Return on how many devices a step's vLLM may have copies: this machine's, divided by the
-    cells that run side by side; under one budget one step runs at a time."""
-    ledger = options.calls.ledger
+    cells that run side by side."""
     cells = len({planned.step.cell.name for planned in plan})
-    is_alone = ledger is not None and ledger.has_limit
-    return len(list_devices()) // (1 if is_alone else max(1, cells))
+    return len(list_devices()) // max(1, cells)
 
 
 def options_per_device(
@@ -329,8 +327,6 @@ def _sum_claims(claims: Iterable[Claim]) -> dict[str, float]:
 
 def _step_claims(planned: PlannedStep, options: ExperimentOptions) -> Iterator[Claim]:
     """Yield the claims of a step."""
-    if options.calls.ledger is not None and options.calls.ledger.has_limit:
-        yield MONEY, 1.0  # calls under one budget go through one loop
     step = planned.step
     if step.kind == "build" or step.policy:
         yield from _model_claims(_policy_reference(planned, options), "policy", options)

@@ -116,6 +116,11 @@ def test_a_second_run_pays_nothing_and_says_the_same(typist: Typist, server: Pro
     assert third.code == 0
     assert server.stats.calls > before
     assert json.loads(Path("runs/two/calls.jsonl").read_text().splitlines()[0])["cost_usd"] == 0
+    told = Path("runs/two/conversations.jsonl")
+    told.write_text("".join(told.read_text().splitlines(keepends=True)[:-1]))
+    cached = ("--cache", "replies.db", "--budget-tokens", "1")
+    assert typist("build", "--run", "runs/two", *cached).code == 0, "replies of a cache are free"
+    assert len(records(told)) == len(said[1])
 
 
 def test_a_file_that_cannot_be_closed_leaves_no_other_open(

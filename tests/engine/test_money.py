@@ -170,13 +170,17 @@ def test_a_command_says_what_it_lost(tmp_path: Path) -> None:
     assert "attempts without a usable reply $" in line
 
 
+FOUR_CELLS = (
+    "title: small\ntasks: [demo]\nmodes: [thinking, standard]\nseeds: [0, 1]\n"
+    f"learners: [base]\nmodel: {MODEL}\njudges: [rules]\ncount: 8\nsamples: 1\n"
+    "temperatures: [0.7]\nmax_tokens: 24\n"
+)
+"""Of eight conversations each."""
+
+
 def test_an_experiment_has_one_ledger_for_all_its_runs(tmp_path: Path) -> None:
     """Each of 4 runs alone stays below the budget; together they would pass it twice over."""
-    (tmp_path / "small.yaml").write_text(
-        "title: small\ntasks: [demo]\nmodes: [thinking, standard]\nseeds: [0, 1]\n"
-        f"learners: [base]\nmodel: {MODEL}\njudges: [rules]\ncount: 8\nsamples: 1\n"
-        "temperatures: [0.7]\nmax_tokens: 24\n"
-    )
+    (tmp_path / "small.yaml").write_text(FOUR_CELLS)
 
     def go(budget: float | None) -> None:
         stages.experiment(
@@ -198,6 +202,19 @@ def test_an_experiment_has_one_ledger_for_all_its_runs(tmp_path: Path) -> None:
             go(0.002)
         assert charged(provider) <= 0.002
         go(None)
+
+
+def test_cells_under_one_budget_call_side_by_side(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(FOUR_CELLS)
+    with Provider(Plan(latency_s=0.3)) as provider:
+        stages.experiment(
+            str(tmp_path / "small.yaml"),
+            run=tmp_path / "runs",
+            api_base=provider.api_base,
+            budget=1.0,
+        )
+        assert provider.stats.peak_in_flight > 8
+        assert charged(provider) < 1.0
 
 
 def test_a_run_is_counted_once_with_all_below_it(tmp_path: Path) -> None:
