@@ -28,56 +28,51 @@ CUT = ("length", "max_tokens", "max_output_tokens", "incomplete")
 """Why a reply ended that was cut, as it is logged, in small letters."""
 SPEAKERS = {"user": ("teacher", "say"), "system": ("system", "note")}
 """(speaker, step) of a message that is not the policy's, by its role."""
-
-
-@dataclass
-class _Round:
-    """A reply with calls, and their results by the call's place."""
-
-    message: LogMessage
-    results: dict[int, LogMessage] = field(default_factory=dict)
-
-    def is_open_to(self, message: LogMessage) -> bool:
-        """Return whether a message's calls belong to this reply: nothing came between."""
-        return not (self.results or message.text or message.reasoning)
-
-    def open_call(self, mark: str | None) -> int | None:
-        """Return the place of the first call without a result, of this id if one is given."""
-        for place, call in enumerate(self.message.calls):
-            if place not in self.results and mark in (None, call.id):
-                return place
-        return None
+LOOKED = 8
+"""Turns in which the call of a result is looked for."""
 
 
 @dataclass
 class _Turn:
-    """A turn that is not finished: what was said last, after its rounds."""
+    """A turn that is not finished: one message of another, or the policy's replies with calls and,
+    if it said something after them, that."""
 
-    message: LogMessage | None
-    rounds: list[_Round] = field(default_factory=list)
+    replies: list[LogMessage]
+    results: dict[tuple[int, int], LogMessage] = field(default_factory=dict)
+    """Results by the places of the reply and of its call."""
 
     @property
     def is_own(self) -> bool:
         """Return whether the assistant said or called it."""
-        return self.message is None or self.message.role == "assistant"
+        return self.replies[0].role == "assistant"
 
     @property
-    def replies(self) -> list[LogMessage]:
-        """Return its replies with calls, and what was said last."""
-        return [one.message for one in self.rounds] + ([self.message] if self.message else [])
+    def is_open(self) -> bool:
+        """Return whether it ends with calls, so that what the assistant says next belongs to it."""
+        return self.is_own and bool(self.replies[-1].calls)
 
     def takes(self, message: LogMessage) -> bool:
-        """Return whether the assistant's next message belongs to it: nothing was said yet, and
-        either all of it is learnt or none."""
-        masked = any(one.message.context for one in self.rounds)
-        return self.message is None and (masked == message.context or not self.rounds)
+        """Return whether the assistant's next message belongs to it: either all of it is learnt or
+        none."""
+        return self.is_open and self.replies[-1].context == message.context
 
-    def add_calls(self, message: LogMessage) -> None:
-        """Add a reply with calls, to the reply before it if they were logged apart."""
-        if self.rounds and self.rounds[-1].is_open_to(message):
-            self.rounds[-1].message.calls += message.calls
+    def add(self, message: LogMessage) -> None:
+        """Add a reply; calls that were logged apart from those before them are one reply's."""
+        last = len(self.replies) - 1
+        has_results = any(reply == last for reply, _ in self.results)
+        if message.calls and not (has_results or message.text or message.reasoning):
+            self.replies[-1].calls += message.calls
         else:
-            self.rounds.append(_Round(message))
+            self.replies.append(message)
+
+    def open_call(self, mark: str | None) -> tuple[int, int] | None:
+        """Return the place of the first call without a result, of this id if one is given, in the
+        newest reply that has one."""
+        for number in reversed(range(len(self.replies))):
+            for place, call in enumerate(self.replies[number].calls):
+                if (number, place) not in self.results and mark in (None, call.id):
+                    return number, place
+        return None
 
 
 @dataclass
@@ -94,7 +89,7 @@ def fold(log: LogConversation, counts: Counter[str], policy: str | None = None) 
     `policy` is who is learnt, where several spoke: a name, a role or a model. Raise LeftOut if
     there is no word of a policy, or its last reply is empty.
     """
-    messages = join_groups(_cast(log.messages, policy))
+    messages = _join_groups(_cast(log.messages, policy))
     system: list[str] = []
     while messages and messages[0].role == "system":
         text = messages.pop(0).text
@@ -120,60 +115,48 @@ def fold(log: LogConversation, counts: Counter[str], policy: str | None = None) 
 
 
 def _cast(messages: list[LogMessage], policy: str | None) -> list[LogMessage]:
-    """Return the messages with the assistant's role for those of the policy, where it is named."""
+    """Return the messages with the assistant's role for those of the policy, where it is named; a
+    model is one of several assistants, whose replies are context."""
     if policy is None or policy == "assistant":
         return messages
     named = [policy in (m.name, m.model, m.role) and m.role != "tool" for m in messages]
     if not any(named):
         raise LeftOut(f"no message of {policy}")
-    spoken = any(m.name == policy or m.role == policy for m in messages)
+    is_model = not any(policy in (m.name, m.role) for m in messages)
     out = []
     for message, own in zip(messages, named, strict=True):
         if own:
             message = replace(message, role="assistant")
-        elif message.role == "assistant" and spoken:
-            message = replace(message, role="user")
         elif message.role == "assistant":
-            message = replace(message, context=True)
+            message = replace(message, context=True) if is_model else replace(message, role="user")
         out.append(message)
     return out
 
 
-def join_groups(messages: Iterable[LogMessage]) -> list[LogMessage]:
+def _join_groups(messages: Iterable[LogMessage]) -> list[LogMessage]:
     """Return messages in which the pieces of one reply (one `group`) are one, at the place of the
     first; a thought alone belongs to the assistant's next message."""
     out: list[LogMessage] = []
     first: dict[str, LogMessage] = {}
-    thought: LogMessage | None = None
+    thought = ""
     for piece in messages:
-        message = replace(piece, calls=list(piece.calls), blocks=list(piece.blocks))
-        own = message.role == "assistant"
-        if own and not (message.text or message.calls or message.group) and message.reasoning:
-            thought = _joined(thought, message) if thought else message
+        message = replace(piece, calls=list(piece.calls))
+        if message.role == "assistant":
+            if not (message.text or message.calls or message.group) and message.reasoning:
+                thought = _lines(thought, message.reasoning)
+                continue
+            message.reasoning, thought = _lines(thought, message.reasoning), ""
+        known = first.get(message.group or "")
+        if known is None:
+            out.append(message)
+            first |= {message.group: message} if message.group else {}
             continue
-        if own and thought is not None:
-            message.reasoning = _lines(thought.reasoning, message.reasoning)
-            message.blocks = thought.blocks + message.blocks
-            thought = None
-        known = first.get(message.group) if message.group else None
-        if known is not None:
-            _joined(known, message)
-            continue
-        if message.group:
-            first[message.group] = message
-        out.append(message)
+        known.text = _lines(known.text, message.text)
+        known.reasoning = _lines(known.reasoning, message.reasoning)
+        known.calls += message.calls
+        known.finish = message.finish or known.finish
+        known.usage = message.usage if any(message.usage) else known.usage
     return out
-
-
-def _joined(message: LogMessage, more: LogMessage) -> LogMessage:
-    message.text = _lines(message.text, more.text)
-    message.reasoning = _lines(message.reasoning, more.reasoning)
-    message.calls += more.calls
-    message.blocks += more.blocks
-    message.pictures += more.pictures
-    message.finish = more.finish or message.finish
-    message.usage = more.usage if any(more.usage) else message.usage
-    return message
 
 
 def _lines(*texts: str) -> str:
@@ -184,66 +167,57 @@ def _read_turns(messages: list[LogMessage], counts: Counter[str]) -> list[_Turn]
     """Return the turns: the assistant's words and calls up to another's message are one, a call's
     result is its round's, and everything else is a turn of its own."""
     turns: list[_Turn] = []
-    own: _Turn | None = None  # the assistant's turn that its next words or calls belong to
     last = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
     for index, message in enumerate(messages):
         if message.role == "tool":
             if not _pair(turns, message) and message.text:
                 counts["results without a call, shown as a message of the user"] += 1
-                turns.append(_Turn(replace(message, role="user")))
-                own = None
+                turns.append(_Turn([replace(message, role="user")]))
         elif message.role != "assistant":
-            turns.append(_Turn(message))
-            own = None
-        elif message.calls or message.text:
-            if own is None or not own.takes(message):
-                own = _Turn(None)
-                turns.append(own)
-            if message.calls:
-                own.add_calls(message)
-            else:
-                own.message = message
-        else:
-            if index == last and own is None:
+            turns.append(_Turn([message]))
+        elif not (message.calls or message.text):
+            if index == last and not (turns and turns[-1].is_own):
                 raise LeftOut("its last reply is empty")
             counts["empty replies"] += 1
-    rounds = [one for turn in turns for one in turn.rounds]
-    counts["calls without a result"] += sum(len(r.message.calls) - len(r.results) for r in rounds)
-    counts["turns that end with calls"] += sum(turn.message is None for turn in turns)
+        elif turns and turns[-1].takes(message):
+            turns[-1].add(message)
+        else:
+            turns.append(_Turn([message]))
+    calls = sum(len(reply.calls) for turn in turns for reply in turn.replies)
+    counts["calls without a result"] += calls - sum(len(turn.results) for turn in turns)
+    counts["turns that end with calls"] += sum(turn.is_open for turn in turns)
     return turns
 
 
 def _pair(turns: list[_Turn], result: LogMessage) -> bool:
-    """Give a result to the open call of its id in the newest round that has one, else to the first
-    open call; return whether there is one."""
-    rounds = [one for turn in reversed(turns[-8:]) for one in reversed(turn.rounds)]
+    """Give a result to the open call of its id, else to the first open call, in the newest turn
+    that has one; return whether there is one."""
     for mark in (result.call_id, None) if result.call_id else (None,):
-        for one in rounds:
-            place = one.open_call(mark)
+        for turn in reversed(turns[-LOOKED:]):
+            place = turn.open_call(mark)
             if place is not None:
-                one.results[place] = result
+                turn.results[place] = result
                 return True
     return False
 
 
 def _make_turn(turn: _Turn) -> Turn:
-    message = turn.message
-    if message is not None and message.role != "assistant":
+    message = turn.replies[-1]
+    if not turn.is_own:
         speaker, step = SPEAKERS[message.role]
         return Turn(speaker=speaker, step=step, content=message.text, finish_reason="scripted")
-    replies = turn.replies
-    finish: FinishReason = "stop" if message is not None else "tool_calls"
-    if any(reply.context for reply in replies):
+    finish: FinishReason = "tool_calls" if turn.is_open else "stop"
+    if any(reply.context for reply in turn.replies):
         finish = "scripted"  # shown, not learnt
-    elif str(replies[-1].finish).lower() in CUT:
+    elif str(message.finish).lower() in CUT:
         finish = "length"
-    prompt, tokens, dollars = zip(*(reply.usage for reply in replies), strict=True)
+    prompt, tokens, dollars = zip(*(reply.usage for reply in turn.replies), strict=True)
     return Turn(
         speaker="assistant",
         step="reply",
-        content=message.text if message else "",
-        reasoning=_reasoning(message) if message else None,
-        rounds=tuple(_make_round(one) for one in turn.rounds),
+        content="" if turn.is_open else message.text,
+        reasoning=None if turn.is_open else _reasoning(message),
+        rounds=tuple(_make_round(turn, i) for i, one in enumerate(turn.replies) if one.calls),
         finish_reason=finish,
         prompt_tokens=prompt[0],
         completion_tokens=_sum(tokens),
@@ -257,41 +231,32 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _reasoning(message: LogMessage) -> Reasoning | None:
-    if not (message.reasoning or message.blocks):
-        return None
-    if not message.blocks:
-        return Reasoning(text=message.reasoning)
-    return Reasoning.model_validate(
-        {"text": message.reasoning, "blocks": message.blocks, "via": "blocks"}
-    )
+    return Reasoning(text=message.reasoning) if message.reasoning else None
 
 
-def _make_round(one: _Round) -> ToolRound:
-    marks = _own_ids(one.message.calls)
-    calls = zip(one.message.calls, marks, strict=True)
+def _make_round(turn: _Turn, number: int) -> ToolRound:
+    reply = turn.replies[number]
+    calls = _calls(reply.calls)
+    results = [(call, turn.results.get((number, place))) for place, call in enumerate(calls)]
     return ToolRound(
-        content=one.message.text,
-        reasoning=_reasoning(one.message),
-        calls=tuple(ToolCall(id=m, name=c.name, arguments=c.arguments) for c, m in calls),
+        content=reply.text,
+        reasoning=_reasoning(reply),
+        calls=calls,
         results=tuple(
-            ToolResult(
-                id=marks[place],
-                name=one.message.calls[place].name,
-                content=result.text,
-                error=result.error,
-            )
-            for place, result in sorted(one.results.items())
+            ToolResult(id=call.id, name=call.name, content=result.text, error=result.error)
+            for call, result in results
+            if result is not None
         ),
     )
 
 
-def _own_ids(calls: list[Call]) -> list[str]:
-    """Return an id for each call of a reply: its own, unless that is missing or there twice."""
-    marks: list[str] = []
+def _calls(calls: list[Call]) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply, each under its own id, unless that is missing or there twice."""
+    made: dict[str, ToolCall] = {}
     for place, call in enumerate(calls):
-        mark = call.id
-        marks.append(f"call-{place}" if mark is None or mark == "" or mark in marks else mark)
-    return marks
+        mark = call.id if call.id and call.id not in made else f"call-{place}"
+        made[mark] = ToolCall(id=mark, name=call.name, arguments=call.arguments)
+    return tuple(made.values())
 
 
 def without_copies(items: Iterable[Item], counts: Counter[str]) -> Iterator[Item]:

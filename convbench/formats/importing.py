@@ -14,258 +14,253 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
 
 from convbench import __version__
-from convbench.errors import DataError
-from convbench.formats.columns import wire_tools
-from convbench.formats.dialects import as_mapping, as_number, as_text
-from convbench.formats.fold import Folded, fold
-from convbench.formats.log import IRREGULAR, LeftOut, LogConversation
-from convbench.formats.reading import ImportPlan, Seen, read_logs, rows_inside
-from convbench.schema import Choice, Conversation, Example, Failure, Verdict, fingerprint
-from convbench.source import normal_split, open_source
+from convbench.errors import RunError
+from convbench.formats.reading import ImportPlan
+from convbench.formats.records import Importer
+from convbench.formats.redact import redacted
+from convbench.schema import (
+    JudgeSpec,
+    Loop,
+    Metric,
+    ModelConfig,
+    ProtocolSpec,
+    Reward,
+    RunManifest,
+    Speaker,
+    Step,
+    TaskSpec,
+    fingerprint,
+)
+from convbench.schema.protocol import Turns
+from convbench.schema.task import Answer, Source
+from convbench.store import Run
+from convbench.store.jsonl import Appender, disk_error
+from convbench.store.scratch import make_workspace
 
-DEEPEST = 24
-"""Most levels of a value of metadata; what lies deeper is not stored."""
-TESTED = 0.2
-"""Share of the groups that `split_by` puts into test."""
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SHOWN = 12
+"""Most names that a note lists."""
 
 
-@dataclass
-class Record:
-    """A conversation as it is stored."""
+@dataclass(frozen=True)
+class ImportResult:
+    """An imported run with its counts and notes; without a run if it was a dry run."""
 
-    conversation: Conversation
-    example: Example
-    is_new: bool
-    """Whether its question has none before it."""
-    verdict: Verdict | None
-    log: LogConversation
+    run: Run | None
+    conversations: int
+    rewards: int
+    """Conversations with a reward."""
+    examples: int
+    """Questions."""
+    left_out: int
+    """Records that gave no conversation."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """What was found, by name."""
+    notes: list[str] = field(default_factory=list)
 
 
-class Importer:
-    """Makes records of logged conversations, numbered and grouped by their questions.
+def import_logs(
+    source: str,
+    target: Path,
+    run_id: str,
+    name: str = "imported",
+    plan: ImportPlan | None = None,
+    *,
+    dry: bool = False,
+) -> ImportResult:
+    """Import a file, folder, pattern or set on the Hub as run `target` with the unique id `run_id`.
 
-    In memory are a few hundred bytes a question: its samples, its split and a digest of what all
-    its samples must agree on.
+    With `dry` nothing is written. An error leaves nothing behind. Raise DataError if nothing can be
+    read or too much is left out, HubError, RunError if the target is not an empty folder.
     """
+    plan = plan or ImportPlan()
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    mark = fingerprint(_reward_judge())
+    importer = Importer(plan, run_id, name, mark, ended)
+    if dry:
+        for _ in importer.records(source):
+            pass
+        importer.check(source)
+        return _result(None, importer)
+    _refuse_taken(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with make_workspace(target.parent, ".import-") as space:
+            folder = space / "run"
+            folder.mkdir()
+            _write_records(folder, importer, source)
+            importer.check(source)
+            if plan.split_by == "time":
+                _split_examples(folder / "examples.jsonl", importer.latest_groups())
+            run = Run.write_manifest(folder, _manifest(source, name, run_id, importer, ended))
+            run.store_judge(mark, _reward_judge(importer.rewards))
+            run.path.replace(target)
+    except OSError as error:
+        _refuse_taken(target)
+        raise disk_error(target, error) from None
+    return _result(Run.open(target), importer)
 
-    def __init__(self, plan: ImportPlan, run_id: str, name: str, judge: str, ended: str) -> None:
-        self.plan, self.run_id, self.name = plan, run_id, name
-        self.judge, self.ended = judge, ended
-        self.seen = Seen()
-        self.samples: Counter[str] = Counter()
-        self.splits: dict[str, str] = {}
-        """Split by group."""
-        self.agreed: dict[str, str] = {}
-        """By question, a digest of its answer and hidden fields."""
-        self.times: dict[str, float] = {}
-        """By group, when it began."""
-        self.given = _rewards_by_key(plan) if plan.rewards else {}
-        self.matched = 0
 
-    def records(self, source: str) -> Iterator[Record]:
-        """Yield the records of a source in order; counts are complete at the end."""
-        files, self.digest = open_source(source)
-        for log in read_logs(files, self.plan, self.seen):
-            try:
-                yield self._record(log)
-            except LeftOut as reason:
-                self.seen.leave_out(log.where, str(reason))
-            except IRREGULAR as error:
-                self.seen.leave_out(log.where, f"cannot be stored ({type(error).__name__})")
+def _refuse_taken(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RunError(f"{target}: already exists and is not empty; choose another with --run DIR")
 
-    def _record(self, log: LogConversation) -> Record:
-        notes: Counter[str] = Counter()
-        if self.plan.policy and not _spoke(log, self.plan.policy):
-            raise LeftOut(f"no message of {self.plan.policy}")
-        for name in ("id", "task", "group", "split", "parent"):
-            value = getattr(log, name)
-            setattr(log, name, None if value is None else as_text(value))
-        folded = fold(log, notes, self.plan.policy)
-        example, facts = self._example(log, folded)
-        is_new = example.example_id not in self.agreed
-        sample = self.samples[example.example_id]
-        conversation = self._conversation(log, folded, example.example_id, sample)
-        if self.plan.rewards:
-            self._give_reward(log)
-        asked = self.plan.names.get("reward", "").rpartition(".")[2]
-        if asked in log.rewards and "reward" not in log.rewards:
-            log.rewards["reward"] = log.rewards[asked]
-        reward = log.rewards.get(self.plan.policy or "", log.rewards.get("reward"))
-        verdict = None
-        if reward is not None and log.failure is None:
-            scores = {k: v for k, v in log.rewards.items() if k != "reward"} | {"overall": reward}
-            verdict = Verdict(
-                conversation_id=conversation.conversation_id,
-                judge="imported",
-                fingerprint=self.judge,
-                scores=scores,
-                reward=reward,
-                ended=self.ended,
-            )
-            self.seen.rewards.append(reward)
-        self.samples[example.example_id] += 1
-        self.splits[example.group_id] = example.split
-        if self.agreed.setdefault(example.example_id, facts) != facts:
-            self.seen.notes["conversations whose hidden fields differ from their question's"] += 1
-        if log.time is not None:
-            self.times[example.group_id] = min(log.time, self.times.get(example.group_id, log.time))
-        self._count(log, folded, example, sample)
-        self.seen.notes += notes + log.dropped
-        return Record(conversation, example, is_new, verdict, log)
 
-    def _example(self, log: LogConversation, folded: Folded) -> tuple[Example, str]:
-        """Return the question of a conversation, and a digest of what its samples agree on. One
-        whose question or group is in another split is left out."""
-        first = next((str(t.content) for t in folded.turns if t.speaker == "teacher"), "")
-        facts = fingerprint(log.answer, _plain(log.hidden))
-        key = log.task or log.group or fingerprint(folded.system, log.question, first)
-        if not (log.task or log.group) and self.agreed.get(key, facts) != facts:
-            key = fingerprint(key, facts)  # the same words, another question
-        group = log.group or key
-        split = normal_split(log.split) or "train"
-        if self.plan.split_by == "group":
-            split = "test" if int(fingerprint(group), 16) % 1000 < 1000 * TESTED else "train"
-        if self.splits.get(group, split) != split:
-            raise LeftOut(f"in {split}, but its question or group is in {self.splits[group]}")
-        choices = zip(LETTERS, log.choices, strict=False)
-        example = Example(
-            example_id=key,
-            task=self.name,
-            split=split,
-            group_id=group,
-            question=log.question or first,
-            choices=tuple(Choice(label=letter, text=text) for letter, text in choices),
-            answer=log.answer,
-            hidden=_plain(log.hidden),
+def _write_records(folder: Path, importer: Importer, source: str) -> None:
+    notes, pii = importer.seen.notes, importer.plan.pii
+    with ExitStack() as stack:
+        files = {
+            stem: stack.enter_context(Appender(folder / f"{stem}.jsonl"))
+            for stem in ("examples", "conversations", "verdicts")
+        }
+        for stem, record in importer.records(source):
+            files[stem].write(redacted(record.model_dump_json(), notes, pii=pii))
+
+
+def _split_examples(path: Path, tested: set[str]) -> None:
+    """Write the examples again, those of these groups in test and all others in train."""
+    lines = path.read_bytes().splitlines()
+    path.unlink()
+    with Appender(path) as file:
+        for example in map(orjson.loads, lines):
+            split = "test" if example["group_id"] in tested else "train"
+            file.write(orjson.dumps(example | {"split": split}))
+
+
+def _reward_judge(rewards: list[float] | None = None) -> JudgeSpec:
+    """Return the judge of imported rewards, which takes them unchanged. Its fingerprint is that of
+    the default scale, so that several logs can be trained on as one."""
+    least, most = (min(0.0, *rewards), max(1.0, *rewards)) if rewards else (0.0, 10.0)
+    return JudgeSpec(
+        name="imported",
+        title="rewards that came with imported conversations",
+        kind="human",
+        metrics=(Metric(name="overall", label="reward"),),
+        lowest=least,
+        highest=most,
+        reward=Reward(metric="overall", scale=1.0),
+    )
+
+
+def _manifest(source: str, name: str, run_id: str, importer: Importer, created: str) -> RunManifest:
+    file, count = Path(source.removeprefix("hf://")).name, importer.count
+    all_choices = count["with choices"] == count["conversations"]
+    task = TaskSpec(
+        name=name,
+        title=f"conversations imported from {file}",
+        source=Source(file=file),
+        answer=Answer(kind="choice" if all_choices else "none"),
+        protocol="imported",
+        judge="imported",
+    )
+    protocol = _protocol(importer)
+    cast = {
+        "assistant": ModelConfig(model="imported"),
+        "teacher": ModelConfig(model="script"),
+    }
+    marks = {
+        "task": fingerprint(task),
+        "protocol": fingerprint(protocol),
+        "cast": fingerprint({who: member.model for who, member in cast.items()}),
+    }
+    marks["specs"] = fingerprint(marks, importer.digest)
+    return RunManifest(
+        id=run_id,
+        kind="import",
+        created=created,
+        version=__version__,
+        task=task,
+        protocol=protocol,
+        mode="thinking" if count["with reasoning"] else "standard",
+        turns=protocol.turns.max,
+        samples=max(importer.samples.values()),
+        temperatures=(1.0,),
+        seed=0,
+        cast=cast,
+        source_revision=importer.digest,
+        fingerprints=marks,
+        extra={"imported": file},
+    )
+
+
+def _protocol(importer: Importer) -> ProtocolSpec:
+    steps = [Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant")]
+    speakers = {"assistant": Speaker(policy=True), "teacher": Speaker()}
+    if importer.count["with late system"]:
+        speakers["system"] = Speaker(role="system")
+        steps.append(Step(id="note", speaker="system", say=""))
+    return ProtocolSpec(
+        name="imported",
+        title="conversations held elsewhere, as they were logged",
+        turns=Turns(default=importer.most_turns, min=1, max=importer.most_turns),
+        speakers=speakers,
+        steps=(Loop(loop=tuple(steps), times="turns"),),
+    )
+
+
+def _result(run: Run | None, importer: Importer) -> ImportResult:
+    return ImportResult(
+        run,
+        importer.count["conversations"],
+        len(importer.rewards),
+        len(importer.agreed),
+        importer.seen.left_out.total(),
+        _facts(importer),
+        list(_notes(importer)),
+    )
+
+
+def _facts(importer: Importer) -> dict[str, str]:
+    """Return what was found, in words by name."""
+    count, rewards = importer.count, importer.rewards
+    mean = f"{len(rewards):,}, mean {sum(rewards) / len(rewards):.6g}" if rewards else "none"
+    facts = {
+        "format": _listed(importer.seen.formats),
+        "conversations": f"{count['conversations']:,} ({_listed(importer.splits)})",
+        "policy turns": f"{count['policy turns']:,} with {count['calls']:,} calls of tools",
+        "rewards": mean,
+        "questions": f"{len(importer.agreed):,} in {len(importer.split_of):,} groups",
+    }
+    return facts | ({"models": _listed(importer.models)} if importer.models else {})
+
+
+def _listed(counts: Counter[str]) -> str:
+    shown = [f"{name} {count:,}" for name, count in counts.most_common(SHOWN)]
+    more = len(counts) - SHOWN
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _notes(importer: Importer) -> Iterator[str]:
+    """Yield a line for each thing that is not as one may expect."""
+    seen, count, plan = importer.seen, importer.count, importer.plan
+    yield from seen.left_out_lines()
+    yield from (f"{number:,} {what}" for what, number in seen.notes.most_common() if number)
+    if failed := count["failed"]:
+        yield f"{failed} conversations failed in the program around the model, not trained on"
+    without = count["conversations"] - len(importer.rewards) - count["failed"]
+    if without:
+        yield (
+            f"{without} of {count['conversations']} conversations have no reward; name it: --map "
+            "reward=FIELD, or --rewards FILE --key NAME; or score them: convbench judge --judge "
+            "RUBRIC@MODEL"
         )
-        return example, facts
-
-    def _conversation(
-        self, log: LogConversation, folded: Folded, key: str, sample: int
-    ) -> Conversation:
-        metadata = dict(log.metadata)
-        extras = [message.extra for message in log.messages]
-        if any(extras):
-            metadata["message_fields"] = extras
-        named = {"id": log.id, "trial": log.trial, "parent": log.parent, "split": log.split}
-        kept = {k: v for k, v in named.items() if v is not None and k not in metadata}
-        if normal_split(log.split) == log.split:
-            kept.pop("split", None)
-        return Conversation(
-            key=f"{key}/{sample}",
-            conversation_id=f"{self.run_id}-{self.seen.conversations:06d}",
-            example_id=key,
-            sample=sample,
-            temperature=1.0 if log.temperature is None else max(0.0, log.temperature),
-            systems={"assistant": folded.system} if folded.system else {},
-            turns=folded.turns,
-            tools=tuple(wire_tools(log.tools)),
-            metadata=_plain(metadata | kept),
-            stop=None if log.failure else log.stop,
-            failure=Failure.from_message("HarnessError", log.failure) if log.failure else None,
-            version=__version__,
-            ended=self.ended,
-        )
-
-    def _give_reward(self, log: LogConversation) -> None:
-        """Add the reward that the second file has for a conversation."""
-        mine = (log.metadata.get(self.plan.key or ""), log.id, log.task)
-        found = next((self.given[str(v)] for v in mine if str(v) in self.given), None)
-        if found is not None:
-            log.rewards = {**log.rewards, "reward": found}
-            self.matched += 1
-
-    def _count(self, log: LogConversation, folded: Folded, example: Example, sample: int) -> None:
-        seen = self.seen
-        own = [turn for turn in folded.turns if turn.speaker == "assistant"]
-        seen.conversations += 1
-        seen.policy_turns += sum(turn.finish_reason != "scripted" for turn in own)
-        seen.calls += sum(len(turn.tool_calls) for turn in own)
-        seen.failed += log.failure is not None
-        seen.splits[example.split] += 1
-        models = {m.model for m in log.messages if m.model} or {as_text(log.metadata.get("model"))}
-        seen.models.update(model for model in models if model)
-        seen.most_turns = max(seen.most_turns, len(own))
-        seen.with_choices += bool(log.choices)
-        seen.has_thinking |= any(turn.reasoning is not None for turn in own)
-        seen.has_late_system |= any(turn.speaker == "system" for turn in folded.turns)
-        seen.hidden.update(log.hidden.keys())
-        seen.metadata.update(log.metadata.keys())
-        known = seen.temperatures.setdefault(sample, set())
-        if len(known) < 2:
-            known.add(1.0 if log.temperature is None else max(0.0, log.temperature))
-
-    def latest_groups(self) -> set[str]:
-        """Return the groups that began last, which `split_by` time puts into test. Raise DataError
-        if one has no time."""
-        missing = len(self.splits) - len(self.times)
-        if missing:
-            raise DataError(
-                f"--split-by time: {missing} of {len(self.splits)} groups have no time; expected "
-                "timestamp, created_at or the like in each; or --split-by group"
-            )
-        order = sorted(self.times, key=lambda group: self.times[group])
-        return set(order[len(order) - round(TESTED * len(order)) :])
-
-    def check(self, source: str) -> None:
-        """Raise DataError if nothing was read, no row matched the file of rewards, or more was left
-        out than `fail_on` allows."""
-        seen, lines = self.seen, self.seen.left_out_lines()
-        count = sum(seen.left_out.values())
-        if not seen.conversations:
-            raise DataError(f"{source}: found no conversation; {'; '.join(lines[:3]) or 'no rows'}")
-        if self.plan.rewards and not self.matched:
-            raise DataError(
-                f"--rewards {self.plan.rewards}: no id of --key {self.plan.key} matches"
-            )
-        most = self.plan.fail_on
-        if most is None:
-            return
-        number = as_number(most.removesuffix("%"))
-        if number is None:
-            raise DataError(f"--fail-on {most}: expected a number, or a percentage like 5%")
-        total = count + seen.conversations
-        if count > (number / 100 * total if most.endswith("%") else number):
-            raise DataError(
-                f"{source}: {count} of {total} rows were left out: {'; '.join(lines[:3])}"
-            )
-
-
-def _spoke(log: LogConversation, policy: str) -> bool:
-    return policy == "assistant" or any(policy in (m.name, m.model, m.role) for m in log.messages)
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value that any JSON reader takes: no infinite numbers, at most DEEPEST levels."""
-    if isinstance(value, dict | list) and depth >= DEEPEST:
-        return "[too deep]"
-    if isinstance(value, dict):
-        return {str(k): _plain(v, depth + 1) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_plain(item, depth + 1) for item in value]
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else None
-    return value if isinstance(value, str | int | bool | None) else str(value)
-
-
-def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
-    """Return the rewards of the second file by its key."""
-    if plan.key is None:
-        raise DataError(f"--rewards {plan.rewards}: name the column of the id: --key NAME")
-    found: dict[str, float] = {}
-    files, _ = open_source(str(plan.rewards))
-    for place, value in (row for file in files for row in file.rows()):
-        for _, row in rows_inside(place, value):
-            fields = as_mapping(row)
-            numbers = [as_number(fields.get(k)) for k in ("reward", "score", "label", "value")]
-            number = next((n for n in numbers if n is not None), None)
-            if fields.get(plan.key) is not None and number is not None:
-                found[str(fields[plan.key])] = number
-    if not found:
-        raise DataError(f"--rewards {plan.rewards}: found no row with {plan.key} and reward")
-    return found
+    if len(importer.models) > 1 and plan.policy is None:
+        models = _listed(importer.models)
+        yield f"several models spoke ({models}); --policy MODEL learns one of them"
+    if len(importer.splits) == 1 and plan.split_by is None:
+        only = next(iter(importer.splits))
+        yield f"all are in {only}; eval needs a test split: --split-by group, or --split-by time"
+    if importer.hidden:
+        hidden = _listed(importer.hidden)
+        yield f"hidden fields, for critics and judges, not the policy: {hidden}"
+    if importer.metadata:
+        yield f"stored as metadata, which no judge or trainer sees: {_listed(importer.metadata)}"
+    if len(importer.agreed) == count["conversations"]:
+        yield "every question has one sample; `train swift` needs several (example_id or group)"

@@ -26,6 +26,8 @@ from typing import Any, Literal
 from convbench.errors import ConvbenchError
 
 Role = Literal["system", "user", "assistant", "tool"]
+Usage = tuple[int | None, int | None, float | None]
+"""Tokens of the prompt, tokens of the reply, dollars."""
 IRREGULAR = (
     *(TypeError, KeyError, AttributeError, ValueError, IndexError, RecursionError),
     OverflowError,
@@ -63,14 +65,11 @@ class LogMessage:
     call_id: str | None = None
     """Of role tool: the call that it claims to answer."""
     name: str | None = None
-    """Who spoke, where several did; of role tool the tool."""
+    """Who spoke, where several did."""
     model: str | None = None
     group: str | None = None
     """Messages of one group were one reply."""
-    blocks: list[dict[str, Any]] = field(default_factory=list)
-    """The provider's own blocks of reasoning, with their signatures."""
-    usage: tuple[int | None, int | None, float | None] = (None, None, None)
-    """Tokens of the prompt, tokens of the reply, dollars."""
+    usage: Usage = (None, None, None)
     pictures: int = 0
     """Pictures, sounds and files, each a mark in the text."""
     error: bool = False
@@ -85,43 +84,47 @@ class LogMessage:
 
 @dataclass(slots=True)
 class LogConversation:
-    """One conversation with what its source says about it."""
+    """One conversation with what its source says about it, each value as it is there."""
 
-    messages: list[LogMessage]
-    id: str | None = None
+    messages: list[LogMessage] = field(default_factory=list)
+    id: Any = None
     """Its own id in the source."""
-    task: str | None = None
+    task: Any = None
     """Id of the question."""
     trial: int | None = None
     """Number among the tries at the question."""
-    group: str | None = None
+    group: Any = None
     """The independent unit."""
-    split: str | None = None
-    """As logged."""
-    rewards: dict[str, float] = field(default_factory=dict)
-    """Scores by name; `reward` is the main one."""
+    split: Any = None
+    rewards: dict[str, Any] = field(default_factory=dict)
+    """Scores by name: `reward` is the main one, else `overall…`, else the only one."""
     question: str | None = None
     choices: list[str] = field(default_factory=list)
     answer: str | None = None
     hidden: dict[str, Any] = field(default_factory=dict)
     """What the policy did not see."""
-    tools: list[Any] = field(default_factory=list)
-    """Tools that were offered, as logged."""
-    temperature: float | None = None
-    parent: str | None = None
+    tools: Any = None
+    """Tools that were offered, in any of their forms."""
+    temperature: Any = None
+    parent: Any = None
     """Id of the conversation that started this sub-agent."""
     stop: Literal["complete", "limit"] = "complete"
     failure: str | None = None
     """Why the program around the model failed; the model is not to blame."""
-    time: float | None = None
-    """Seconds since 1970."""
+    time: Any = None
+    """When it began."""
     metadata: dict[str, Any] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     """What the reader left out of it, by kind."""
     where: str = ""
     """The place of its record."""
 
-    def add_line(self, read: Callable[[Any], list[LogMessage]], line: Any) -> None:
+    @property
+    def has_reply(self) -> bool:
+        """Return whether an assistant said or did something in it."""
+        return any(message.role == "assistant" for message in self.messages)
+
+    def add(self, read: Callable[[Any], Iterable[LogMessage]], line: Any) -> None:
         """Add the messages that `read` makes of a line; one of another shape is counted."""
         try:
             self.messages += read(line)
@@ -132,7 +135,7 @@ class LogConversation:
 Item = LogConversation | LeftOut
 
 
-def each(items: Iterable[Any], read: Callable[[Any], LogConversation | LeftOut]) -> Iterator[Item]:
+def each(items: Iterable[Any], read: Callable[[Any], Item]) -> Iterator[Item]:
     """Yield what `read` makes of each item; one of another shape is left out with its reason."""
     for item in items:
         try:

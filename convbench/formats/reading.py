@@ -20,7 +20,6 @@ PEEKED = 50
 """Values at the start of a file by which its format is recognised."""
 REASONS = 8
 """Most reasons for leaving out that are told."""
-SplitBy = Literal["time", "group"]
 
 
 class Reader(Protocol):
@@ -49,7 +48,7 @@ class ImportPlan:
     """File of rewards by id."""
     key: str | None = None
     """Column of that id, in both."""
-    split_by: SplitBy | None = None
+    split_by: Literal["time", "group"] | None = None
     fail_on: str | None = None
     """Most rows that may be left out: a number, or a percentage like `5%`."""
     pii: bool = False
@@ -60,44 +59,31 @@ class ImportPlan:
 class Seen:
     """Counts over all records, updated while they are read."""
 
-    conversations: int = 0
-    policy_turns: int = 0
-    calls: int = 0
-    rewards: list[float] = field(default_factory=list)
-    failed: int = 0
-    splits: Counter[str] = field(default_factory=Counter)
-    models: Counter[str] = field(default_factory=Counter)
     formats: Counter[str] = field(default_factory=Counter)
+    """Files by their format."""
     notes: Counter[str] = field(default_factory=Counter)
     """What was kept in another form, by kind."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Records without a conversation, by reason."""
-    examples: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
     """The first place of each reason."""
-    hidden: Counter[str] = field(default_factory=Counter)
-    metadata: Counter[str] = field(default_factory=Counter)
-    temperatures: dict[int, set[float]] = field(default_factory=dict)
-    most_turns: int = 0
-    with_choices: int = 0
-    has_thinking: bool = False
-    has_late_system: bool = False
 
     def leave_out(self, where: str, reason: str) -> None:
         """Count a record that is left out."""
         self.left_out[reason] += 1
-        self.examples.setdefault(reason, where)
+        self.places.setdefault(reason, where)
 
     def left_out_lines(self) -> list[str]:
         """Return a line for each reason: how many, why, and the first place."""
         listed = self.left_out.most_common(REASONS)
-        lines = [f"{n} left out: {why}; first: {self.examples[why]}" for why, n in listed]
-        more = sum(self.left_out.values()) - sum(count for _, count in listed)
+        lines = [f"{n} left out: {why}; first: {self.places[why]}" for why, n in listed]
+        more = self.left_out.total() - sum(count for _, count in listed)
         return lines + ([f"{more} left out for other reasons"] if more else [])
 
 
 def all_readers() -> dict[str, Reader]:
     """Return the readers by name, that of any rows last."""
-    names = sorted(m.name for m in pkgutil.iter_modules(readers.__path__))
+    names = sorted(module.name for module in pkgutil.iter_modules(readers.__path__))
     names.sort(key=lambda name: name == "rows")
     return {name: importlib.import_module(f"{readers.__name__}.{name}") for name in names}
 
@@ -110,15 +96,12 @@ def choose_reader(values: Iterable[Any], format: str | None) -> Reader:
             raise DataError(f"--format {format}: expected one of {', '.join(known)}")
         return known[format]
     values = list(values)
-    for reader in known.values():
-        if any(reader.recognises(value) for value in values):
-            return reader
-    return known["rows"]
+    found = (reader for reader in known.values() if any(map(reader.recognises, values)))
+    return next(found, known["rows"])
 
 
-def read_logs(files: Iterable[File], plan: ImportPlan, seen: Seen) -> Iterator[LogConversation]:
+def read_logs(files: list[File], plan: ImportPlan, seen: Seen) -> Iterator[LogConversation]:
     """Yield the conversations of all files in order; what gives none is counted in `seen`."""
-    files = list(files)
     for file in files:
         try:
             for item in without_copies(_read_file(file, plan, seen), seen.notes):
@@ -140,22 +123,28 @@ def _read_file(file: File, plan: ImportPlan, seen: Seen) -> Iterator[Item]:
     if len(first) == 1 and not reader.recognises(first[0][1]):
         first = list(rows_inside(*first[0]))  # a list of rows, or an object that holds one
         reader = choose_reader([value for _, value in first[:PEEKED]], plan.format)
-    seen.formats[reader.__name__.rpartition(".")[2]] += 1
+    name = reader.__name__.rpartition(".")[2]
+    seen.formats[name] += 1
     whole: list[Any] = []
     for where, value in chain(first, rows):
         if isinstance(value, DataError):
-            yield _placed(LeftOut(str(value)), where)
+            items: Iterable[Item] = [LeftOut(str(value))]
+        elif not isinstance(value, dict | list):
+            items = [LeftOut(f"found {type(value).__name__}; expected an object")]
         elif getattr(reader, "whole_file", False):
             whole.append(value)
+            continue
         else:
-            yield from (_placed(item, where) for item in _read_record(reader, value, where, plan))
+            items = _read_record(reader, value, where, plan.names if name == "rows" else {})
+        yield from _placed(items, where)
     if whole:
-        yield from (_placed(i, file.name) for i in _read_record(reader, whole, file.name, plan))
+        yield from _placed(_read_record(reader, whole, file.name, {}), file.name)
 
 
-def _placed(item: Item, where: str) -> Item:
-    item.where = where
-    return item
+def _placed(items: Iterable[Item], where: str) -> Iterator[Item]:
+    for item in items:
+        item.where = where
+        yield item
 
 
 def rows_inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -177,16 +166,13 @@ def rows_inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-def _read_record(reader: Reader, value: Any, where: str, plan: ImportPlan) -> Iterator[Item]:
+def _read_record(
+    reader: Reader, value: Any, where: str, names: Mapping[str, str]
+) -> Iterator[Item]:
     """Yield what a reader makes of a record. Whatever a hostile record makes it raise is counted:
     a record is data, and no shape of it is a fault of the program."""
     try:
-        if plan.names and isinstance(value, dict) and reader.__name__.endswith(".rows"):
-            value = _renamed(value, plan.names)
-        if not getattr(reader, "whole_file", False) and not isinstance(value, dict | list):
-            yield LeftOut(f"found {type(value).__name__}; expected an object")
-            return
-        yield from reader.read(value, where)
+        yield from reader.read(_renamed(value, names) if names else value, where)
     except LeftOut as reason:
         yield reason
     except IRREGULAR as error:

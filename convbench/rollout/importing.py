@@ -6,8 +6,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from convbench.formats.importing import ImportResult, import_logs
 from convbench.formats.reading import ImportPlan
-from convbench.formats.write import ImportResult, import_logs
 from convbench.rollout.manifest import new_run_id
 from convbench.store.jsonl import disk_error
 from convbench.store.run import refuse_latest, set_latest

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import DataError, RunError
-from convbench.formats.write import import_logs
+from convbench.formats.importing import import_logs
 from convbench.views import messages_before
 from tests.helpers.imports import import_rows, said, write_rows
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from convbench.errors import ConvbenchError
+from convbench.formats.importing import import_logs
 from convbench.formats.reading import ImportPlan
-from convbench.formats.write import import_logs
 from tests.helpers.imports import import_rows, said, write_rows
 from tests.helpers.made_logs import MADE, POLICIES, claude
 

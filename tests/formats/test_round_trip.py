@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convbench.formats.export import Target
-from convbench.formats.write import import_logs
+from convbench.formats.importing import import_logs
 from convbench.learn.export import export_run
 from tests.helpers.imports import import_rows, said
 from tests.helpers.made_logs import CHAT

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from convbench.formats.write import import_logs
+from convbench.formats.importing import import_logs
 
 LOG = Path(__file__).with_name("log.jsonl")
 CUT = "golden-000003"

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from convbench.formats.importing import ImportResult, import_logs
 from convbench.formats.reading import ImportPlan
-from convbench.formats.write import ImportResult, import_logs
 from convbench.schema import text_of
 
 Said = list[tuple[list[str], float | None]]

@@ -136,7 +136,7 @@ def test_open_source_of_sets_in_the_hub_s_own_schema(hub: Client, hub_rows: Sour
 
 def imported(place: str, folder: str) -> list[tuple[str, str, float | None]]:
     """Import a set of the Hub; (question, split, reward) of each conversation."""
-    from convbench.formats.write import import_logs
+    from convbench.formats.importing import import_logs
 
     run = import_logs(place, Path(folder) / "run", "id").run
     assert run is not None

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import as_mapping, as_number, as_text
 from convbench.formats.log import LogConversation, LogMessage
+from convbench.formats.values import as_mapping, as_text
 
 
 def recognises(first: object) -> bool:
@@ -25,15 +25,10 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
         text = as_text(item.get("text")) + (f" {as_text(shares)}" if shares else "")
         messages.append(LogMessage("user", text, name=as_text(item["id"])))
     info = as_mapping(record["participant_info"])
-    points = {
-        name: number
-        for name, who in info.items()
-        if (number := as_number(as_mapping(as_mapping(who).get("outcomes")).get("points_scored")))
-        is not None
-    }
+    outcomes = {name: as_mapping(as_mapping(who).get("outcomes")) for name, who in info.items()}
     yield LogConversation(
         messages,
-        task=as_text(record.get("dialogue_id")),
-        rewards=points,
+        task=record.get("dialogue_id"),
+        rewards={name: outcome.get("points_scored") for name, outcome in outcomes.items()},
         metadata={"participant_info": info, "annotations": record.get("annotations") or []},
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import as_mapping, read_message
-from convbench.formats.log import Item, LogConversation, LogMessage
+from convbench.formats.dialects import read_message
+from convbench.formats.log import LogConversation, LogMessage
+from convbench.formats.values import as_mapping, kept
 
 whole_file = True
 
@@ -19,37 +20,36 @@ def recognises(first: object) -> bool:
     return known and "session_id" in first
 
 
-def read(lines: Any, where: str) -> Iterator[Item]:
+def read(lines: Any, where: str) -> Iterator[LogConversation]:
     """Yield the conversation of each agent: a sub-agent's lines name the call that started it."""
-    parts: dict[str, LogConversation] = {}
+    logs: dict[str, LogConversation] = {}
     result: dict[str, Any] = {}
     facts: dict[str, Any] = {}
-    for line in (line for line in lines if isinstance(line, dict)):
+    for line in lines:
         if line.get("type") == "result":
-            names = ("subtype", "is_error", "num_turns", "total_cost_usd", "duration_ms")
-            result = {name: line[name] for name in names if name in line}
+            result = kept(line, "subtype", "is_error", "num_turns", "total_cost_usd", "duration_ms")
         elif line.get("subtype") == "init":
-            facts = {name: line[name] for name in ("model", "cwd") if line.get(name)}
+            facts = kept(line, "model", "cwd")
         message = line.get("message")
-        if line.get("type") not in ("user", "assistant") or not isinstance(message, dict):
-            continue
-        agent = line.get("parent_tool_use_id") or ""
-        log = parts.setdefault(agent, LogConversation([]))
-        session = line.get("session_id")
-        log.id = f"{session}/{agent}" if agent else session
-        log.parent = session if agent else None
-        log.add_line(_read_message, message)
-    for agent, log in parts.items():
+        if line.get("type") in ("user", "assistant") and isinstance(message, dict):
+            agent, session = line.get("parent_tool_use_id") or "", line.get("session_id")
+            log = logs.setdefault(agent, LogConversation())
+            log.id = f"{session}/{agent}" if agent else session
+            log.parent = session if agent else None
+            log.add(read_api_message, message)
+    for agent, log in logs.items():
         log.metadata = facts | ({} if agent else result)
         log.stop = "limit" if result.get("subtype") == "error_max_turns" else "complete"
         yield log
 
 
-def _read_message(message: dict[str, Any]) -> list[LogMessage]:
+def read_api_message(message: dict[str, Any]) -> list[LogMessage]:
+    """Return the messages of a message of the API; lines of one reply have one id."""
     usage = as_mapping(message.get("usage"))
-    parts = read_message({"role": message["role"], "content": message.get("content")})
-    for part in parts:
-        if part.role == "assistant":
-            part.group, part.model = message.get("id"), message.get("model")
-            part.usage = (usage.get("input_tokens"), usage.get("output_tokens"), None)
-    return parts
+    return read_message(
+        {"role": message["role"], "content": message.get("content")},
+        group=message.get("id"),
+        model=message.get("model"),
+        finish=message.get("stop_reason"),
+        usage=(usage.get("input_tokens"), usage.get("output_tokens"), None),
+    )

@@ -9,94 +9,85 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from convbench.formats.dialects import as_mapping, as_time, read_message
-from convbench.formats.log import Item, LogConversation, LogMessage
+from convbench.formats.log import LogConversation, LogMessage
+from convbench.formats.readers.claude_agent_sdk import read_api_message
+from convbench.formats.values import as_list, as_mapping, kept
 
 whole_file = True
 TYPES = ("user", "assistant", "system")
-SIGNS = {"sessionId", "uuid", "parentUuid", "leafUuid", "isSidechain"}
+OTHERS = ("summary", "file-history-snapshot", "queue-operation", "progress")
+SIGNS = {"sessionId", "uuid", "parentUuid", "leafUuid", "isSidechain", "messageId"}
 UNSAID = (
-    "<command-",
-    "<local-command",
-    "<system-reminder>",
-    "Caveat: The messages below",
-    "<bash-",
+    *("<command-", "<local-command", "<system-reminder>", "<bash-"),
+    *("Caveat: The messages below", "[Request interrupted by user"),
 )
 """How lines of the user begin that no person wrote."""
-INTERRUPTED = "[Request interrupted by user"
 
 
 def recognises(first: object) -> bool:
     """A line of a session; other lines stand between and before them."""
     if not isinstance(first, dict) or "payload" in first:
         return False
-    kinds = (*TYPES, "summary", "file-history-snapshot", "queue-operation", "progress")
-    return first.get("type") in kinds and (
-        bool(SIGNS & first.keys()) or "messageId" in first or first["type"] == "queue-operation"
-    )
+    kind = first.get("type")
+    return kind == "queue-operation" or (kind in (*TYPES, *OTHERS) and bool(SIGNS & first.keys()))
 
 
-def read(lines: Any, where: str) -> Iterator[Item]:
+def read(lines: Any, where: str) -> Iterator[LogConversation]:
     """Yield the session's conversations: one after each `/clear` and each compaction of what was
     said, and each sub-agent's."""
     lines = [x for x in lines if isinstance(x, dict) and x.get("type") in TYPES]
-    lines = _on_path([line for line in lines if isinstance(line.get("message"), dict | None)])
-    parts: dict[tuple[str, int], LogConversation] = {}
+    logs: dict[tuple[str, int], LogConversation] = {}
     clears: Counter[str] = Counter()
-    for line in lines:
+    for line in _on_path([x for x in lines if isinstance(x.get("message"), dict | None)]):
+        session = line.get("sessionId")
         agent = line.get("agentId") or ("side" if line.get("isSidechain") else "")
-        content = as_mapping(line.get("message")).get("content")
-        if isinstance(content, str) and content.startswith("<command-name>/clear"):
-            clears[agent] += 1
-        if line.get("subtype") == "compact_boundary":  # the model went on from a summary
-            clears[agent] += 1
-        log = parts.setdefault((agent, clears[agent]), LogConversation([]))
-        log.id = log.id or "/".join(filter(None, [line.get("sessionId"), agent]))
-        log.parent = line.get("sessionId") if agent else None
-        log.time = log.time or as_time(line.get("timestamp"))
-        for name in ("cwd", "version", "gitBranch", "slug"):
-            if line.get(name):
-                log.metadata.setdefault(name, line[name])
-        log.add_line(partial(_read_line, log), line)
-    for (agent, part), log in parts.items():
-        log.id = f"{log.id}/{part}" if part else log.id
-        log.metadata |= {"agent": agent or PurePath(where).stem.removesuffix(".jsonl")}
-        if any(message.role == "assistant" for message in log.messages) or len(parts) == 1:
+        if line.get("subtype") == "compact_boundary" or _said(line).startswith(
+            "<command-name>/clear"
+        ):
+            clears[agent] += 1  # the model went on without what was said before, or from a summary
+        part = clears[agent]
+        log = logs.setdefault((agent, part), LogConversation(metadata={"agent": agent}))
+        log.id = log.id or "/".join(str(x) for x in (session, agent, part) if x)
+        log.parent = session if agent else None
+        log.time = log.time or line.get("timestamp")
+        log.metadata = kept(line, "cwd", "version", "gitBranch", "slug") | log.metadata
+        log.add(partial(_read_line, log), line)
+    for log in logs.values():
+        log.metadata["agent"] = log.metadata["agent"] or PurePath(where).stem.removesuffix(".jsonl")
+        if log.has_reply or len(logs) == 1:
             yield log
+
+
+def _said(line: dict[str, Any]) -> str:
+    content = as_mapping(line.get("message")).get("content")
+    return content.lstrip() if isinstance(content, str) else ""
 
 
 def _on_path(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the lines without repeats and without those that were taken back: where a person's
     line has an earlier sibling that is a person's too, the last one counts."""
-    seen: set[str] = set()
-    once = []
-    for line in lines:
-        if line.get("uuid") not in seen:
-            once.append(line)
-            if line.get("uuid"):
-                seen.add(line["uuid"])
-    said = [x for x in once if x.get("type") == "user" and x.get("parentUuid") and not _results(x)]
-    last = {line["parentUuid"]: line["uuid"] for line in said if line.get("uuid")}
-    dropped = {
-        x.get("uuid") for x in said if last.get(x["parentUuid"], x.get("uuid")) != x.get("uuid")
-    }
-    kept = []
+    seen: dict[Any, dict[str, Any]] = {}
+    for number, line in enumerate(lines):
+        seen.setdefault(line.get("uuid") or number, line)
+    once = list(seen.values())
+    asked = [line for line in once if line.get("parentUuid") and _is_of_a_person(line)]
+    last = {line["parentUuid"]: line for line in asked}
+    dropped = {line.get("uuid") for line in asked if last[line["parentUuid"]] is not line}
+    out = []
     for line in once:
-        if line.get("uuid") in dropped or (
-            line.get("parentUuid") and line["parentUuid"] in dropped
-        ):
+        if line.get("uuid") in dropped or (line.get("parentUuid") or 0) in dropped:
             dropped.add(line.get("uuid"))
         else:
-            kept.append(line)
-    return kept
+            out.append(line)
+    return out
 
 
-def _results(line: dict[str, Any]) -> bool:
-    content = as_mapping(line.get("message")).get("content")
-    odd = line.get("isMeta") or line.get("isCompactSummary") or line.get("isSidechain")
-    blocks = content if isinstance(content, list) else []
-    return bool(odd) or any(
-        isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks
+def _is_of_a_person(line: dict[str, Any]) -> bool:
+    marks = ("isMeta", "isCompactSummary", "isSidechain")
+    blocks = as_list(as_mapping(line.get("message")).get("content"))
+    return line.get("type") == "user" and not (
+        any(line.get(mark) for mark in marks)
+        or any(as_mapping(block).get("type") == "tool_result" for block in blocks)
     )
 
 
@@ -108,20 +99,11 @@ def _read_line(log: LogConversation, line: dict[str, Any]) -> list[LogMessage]:
     if line.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
         log.dropped["errors of the program, logged as the assistant's words"] += 1
         return []
-    own = line["type"] == "assistant"
-    parts = read_message(
-        {"role": message.get("role", line["type"]), "content": message.get("content")}
-    )
-    usage = as_mapping(message.get("usage"))
-    out = []
-    for part in parts:
-        if part.role == "assistant":
-            part.group, part.model = message.get("id"), message.get("model")
-            part.finish = message.get("stop_reason")
-            part.usage = (usage.get("input_tokens"), usage.get("output_tokens"), None)
-        unsaid = line.get("isMeta") or part.text.lstrip().startswith(UNSAID)
-        if part.role == "user" and not own and (unsaid or part.text.startswith(INTERRUPTED)):
-            log.dropped["lines of the program, logged as the user's"] += 1
-            continue
-        out.append(part)
-    return out
+    messages = read_api_message({"role": line["type"], **message})
+    said = [m for m in messages if m.role != "user" or not _is_unsaid(line, m)]
+    log.dropped["lines of the program, logged as the user's"] += len(messages) - len(said)
+    return said
+
+
+def _is_unsaid(line: dict[str, Any], message: LogMessage) -> bool:
+    return bool(line.get("isMeta")) or message.text.lstrip().startswith(UNSAID)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from convbench.formats.dialects import as_mapping, as_time, response_items
-from convbench.formats.log import Item, LogConversation, LogMessage
+from convbench.formats.dialects import response_items
+from convbench.formats.log import LogConversation, LogMessage
+from convbench.formats.values import kept
 
 whole_file = True
 TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 UNSAID = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<INSTRUCTIONS>")
 """How items of the user begin that the program wrote."""
-FACTS = ("id", "cwd", "cli_version", "originator", "git")
 
 
 def recognises(first: object) -> bool:
@@ -23,22 +23,21 @@ def recognises(first: object) -> bool:
         return False
     if first.get("type") in TYPES and isinstance(first.get("payload"), dict):
         return True
-    return {"id", "timestamp", "instructions"} <= first.keys() or first.get(
-        "record_type"
-    ) == "state"
+    is_old = {"id", "timestamp", "instructions"} <= first.keys()
+    return is_old or first.get("record_type") == "state"
 
 
-def read(lines: Any, where: str) -> Iterator[Item]:
+def read(lines: Any, where: str) -> Iterator[LogConversation]:
     """Yield the rollout; after the history was replaced by a summary (`compacted`), another."""
-    log = LogConversation([])
+    log = LogConversation()
     model = None
     reply = part = 0
-    for line in (line for line in lines if isinstance(line, dict)):
+    for line in lines:
         payload = line.get("payload", line)
         kind = line["type"] if "payload" in line else "response_item"
         if kind == "session_meta" or ("instructions" in line and "payload" not in line):
-            log.metadata |= {k: payload[k] for k in FACTS if payload.get(k)}
-            log.id, log.time = payload.get("id"), as_time(payload.get("timestamp"))
+            log.metadata |= kept(payload, "id", "cwd", "cli_version", "originator", "git")
+            log.id, log.time = payload.get("id"), payload.get("timestamp")
             if payload.get("instructions"):
                 log.messages.append(LogMessage("system", payload["instructions"]))
         elif kind == "turn_context":
@@ -46,38 +45,24 @@ def read(lines: Any, where: str) -> Iterator[Item]:
         elif kind == "compacted":
             yield log
             part += 1
+            history = response_items(payload.get("replacement_history") or [])
+            history += [LogMessage("user", payload["message"])] if payload.get("message") else []
             log = LogConversation(
-                response_items(payload.get("replacement_history") or []),
-                id=f"{log.id}/{part}",
-                parent=log.id,
-                metadata=log.metadata,
+                history, id=f"{log.id}/{part}", parent=log.id, metadata=log.metadata
             )
-            if payload.get("message"):
-                log.messages.append(LogMessage("user", payload["message"]))
         elif kind == "response_item" and "type" in payload:
-            own = payload["type"] not in ("message",) or payload.get("role") == "assistant"
-            own = own and not payload["type"].endswith("_output")
-            reply += not own
-            group = f"reply {part}.{reply}" if own else None
-            log.add_line(partial(_read_item, log, group, model), payload)
-    log.metadata = {k: as_mapping(v) or v for k, v in log.metadata.items()}
+            said_by_others = payload["type"].endswith("_output") or (
+                payload["type"] == "message" and payload.get("role") != "assistant"
+            )
+            reply += said_by_others
+            log.add(partial(_read_item, log, f"reply {part}.{reply}", model), payload)
     yield log
 
 
 def _read_item(
-    log: LogConversation, group: str | None, model: str | None, payload: dict[str, Any]
+    log: LogConversation, group: str, model: str | None, payload: dict[str, Any]
 ) -> list[LogMessage]:
-    messages = response_items([_known(payload)])
-    for message in messages:
-        if message.role == "assistant":
-            message.group, message.model = group, model
+    messages = response_items([payload], group=group, model=model)
     said = [m for m in messages if m.role != "user" or not m.text.lstrip().startswith(UNSAID)]
     log.dropped["items of the program, logged as the user's"] += len(messages) - len(said)
     return said
-
-
-def _known(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return an item without the summary of its reasoning where the reasoning itself is there."""
-    if payload["type"] == "reasoning" and payload.get("content"):
-        return {**payload, "summary": None}
-    return payload

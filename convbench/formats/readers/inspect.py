@@ -6,59 +6,54 @@ Source: inspect_ai's documentation, "Log Files", and its `EvalLog` and `EvalSamp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from convbench.formats.dialects import as_mapping, as_number, as_time, read_message
+from convbench.formats.dialects import read_messages
 from convbench.formats.log import Item, LeftOut, LogConversation, each
+from convbench.formats.values import as_mapping, as_number, kept
 
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Scores of Inspect's letters: correct, incorrect, partial, no answer."""
-FACTS = ("task", "model", "created", "task_version", "run_id")
 
 
 def recognises(first: object) -> bool:
     """A log, or a sample with its log's header."""
-    if not isinstance(first, dict):
-        return False
-    return {"header", "sample"} == first.keys() or ("eval" in first and "samples" in first)
+    log = first if isinstance(first, dict) else {}
+    return {"header", "sample"} == log.keys() or ("eval" in log and "samples" in log)
 
 
 def read(record: Any, where: str) -> Iterator[Item]:
     """Yield each sample of a log."""
-    header = record.get("header", record) or {}
+    header = as_mapping(record.get("header", record))
     samples = [record["sample"]] if "sample" in record else record["samples"] or []
-    yield from each(samples, lambda sample: _read_sample(sample, header))
+    yield from each(samples, partial(_read_sample, header))
 
 
-def _read_sample(sample: dict[str, Any], header: Mapping[str, Any]) -> LogConversation:
-    evaluation = as_mapping(header.get("eval"))
-    about = {key: evaluation[key] for key in FACTS if evaluation.get(key) is not None}
-    configs = (header.get("plan"), {"config": evaluation.get("model_generate_config")})
-    settings = [as_mapping(as_mapping(config).get("config")) for config in configs]
-    attached = as_mapping(sample.get("attachments"))
-    messages = [_attach(message, attached) for message in sample["messages"]]
+def _read_sample(header: Mapping[str, Any], sample: dict[str, Any]) -> LogConversation:
+    evaluation, error = as_mapping(header.get("eval")), as_mapping(sample.get("error"))
+    messages = _attach(sample["messages"], as_mapping(sample.get("attachments")))
     if not any(message.get("role") == "assistant" for message in messages):
-        raise LeftOut(str(as_mapping(sample.get("error")).get("message") or "no reply")[:160])
+        raise LeftOut(str(error.get("message") or "no reply")[:160])
     scores = {k: as_mapping(v) for k, v in as_mapping(sample.get("scores")).items()}
     values = {name: score.get("value") for name, score in scores.items()}
     values |= {f"{k}.{n}": v for k, many in values.items() for n, v in as_mapping(many).items()}
     known = {name: n for name, value in values.items() if (n := _grade(value)) is not None}
-    own = {**about, "epoch": sample.get("epoch"), "scores": scores}
-    if sample.get("error"):
-        own["error"] = as_mapping(sample["error"]).get("message")
-    temperature = [
-        n for config in settings if (n := as_number(config.get("temperature"))) is not None
-    ]
+    settings = as_mapping(as_mapping(header.get("plan")).get("config"))
+    settings |= kept(as_mapping(evaluation.get("model_generate_config")), "temperature")
+    about = kept(evaluation, "task", "model", "created", "task_version", "run_id")
+    about |= {"epoch": sample.get("epoch"), "scores": scores}
+    about |= {"error": error.get("message")} if error else {}
     target = sample.get("target")
     return LogConversation(
-        [part for message in messages for part in read_message(_as_openai(message))],
-        task=str(sample.get("id")),
+        read_messages(map(_as_openai, messages)),
+        task=sample.get("id"),
         rewards={"reward": next(iter(known.values()))} if len(known) == 1 else known,
         question=sample["input"] if isinstance(sample.get("input"), str) else None,
         hidden={} if target in (None, "", []) else {"reference": target},
-        temperature=temperature[-1] if temperature else None,
-        time=as_time(evaluation.get("created")),
-        metadata={**as_mapping(sample.get("metadata")), "inspect": own},
+        temperature=settings.get("temperature"),
+        time=evaluation.get("created"),
+        metadata={**as_mapping(sample.get("metadata")), "inspect": about},
     )
 
 

@@ -11,16 +11,24 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from convbench.formats.dialects import as_list, as_mapping, as_number, as_text, as_time
+from convbench.formats.chats import read_chat, read_exchange
 from convbench.formats.log import Item, LeftOut, LogConversation, LogMessage
-from convbench.formats.payload import read_exchange, read_payload
+from convbench.formats.values import as_list, as_mapping, as_number, as_text, first_of
 
 whole_file = True
+KINDS = ("llm", "agent", "chain", "tool")
+OPERATIONS = {
+    **dict.fromkeys(("chat", "generate_content", "text_completion"), "llm"),
+    "invoke_agent": "agent",
+    "execute_tool": "tool",
+}
+"""Kind of a span by what GenAI calls its operation."""
 INDEXED = re.compile(
     r"(?:llm|gen_ai)\.(?:(input_messages|output_messages|prompt|completion))\.(\d+)\.(.+)"
 )
 """Attributes that write a list of messages by index."""
 CALL = re.compile(r"tool_calls\.(\d+)\.(?:tool_call\.)?(?:function\.)?(name|arguments|id)")
+PART = re.compile(r"contents?\.\d+(?:\.message_content\.(text|image.*))?")
 
 
 def recognises(first: object) -> bool:
@@ -30,9 +38,8 @@ def recognises(first: object) -> bool:
     if not isinstance(first, dict):
         return False
     if "resourceSpans" in first or {"attributes", "name"} <= first.keys():
-        return "resourceSpans" in first or bool(
-            first.keys() & {"trace_id", "traceId", "context", "span_id"}
-        )
+        marks = {"trace_id", "traceId", "context", "span_id", "resourceSpans"}
+        return bool(first.keys() & marks)
     return bool(first) and all(isinstance(v, list) and v and recognises(v) for v in first.values())
 
 
@@ -41,19 +48,22 @@ def read(values: Any, where: str) -> Iterator[Item]:
     content, what its agent was asked and said."""
     traces: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for span in _spans(values):
-        context = as_mapping(span.get("context"))
-        trace = span.get("trace_id") or span.get("traceId") or context.get("trace_id")
+        trace = first_of(span, "trace_id", "traceId")
+        trace = trace or as_mapping(span.get("context")).get("trace_id")
         traces[as_text(trace)].append(span)
     for name, spans in traces.items():
-        spans.sort(key=lambda s: as_text(s.get("start_time") or s.get("startTimeUnixNano")))
+        spans.sort(key=lambda span: as_text(_start(span)))
         logs: list[LogConversation] = []
         for kind in ("llm", "agent", "chain"):
-            if not logs:
-                read_ones = [_read(span, name) for span in spans if _kind(span) == kind]
-                logs = [x for x in read_ones if any(m.role == "assistant" for m in x.messages)]
+            found = (_read(span, name) for span in spans if not logs and _kind(span) == kind)
+            logs += [log for log in list(found) if log.has_reply]
         if not logs:
             yield LeftOut("a trace without the content of a call")
         yield from logs
+
+
+def _start(span: Mapping[str, Any]) -> Any:
+    return first_of(span, "start_time", "startTimeUnixNano")
 
 
 def _spans(value: Any) -> Iterator[dict[str, Any]]:
@@ -72,79 +82,64 @@ def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes as an object: OTLP lists them with their types, some programs nest them."""
     raw = holder.get("attributes")
     if not isinstance(raw, list):
-        return _flat(as_mapping(raw), "")
-    return {as_text(item.get("key")): _plain_value(item.get("value")) for item in raw}
+        return dict(_flat(as_mapping(raw), ""))
+    return {as_text(item.get("key")): _untyped(item.get("value")) for item in raw}
 
 
-def _flat(fields: Mapping[str, Any], before: str) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+def _flat(fields: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
     for key, value in fields.items():
         name = f"{before}{key}"
         if isinstance(value, dict) and not name.endswith(("messages", "value")):
-            out |= _flat(value, f"{name}.")
+            yield from _flat(value, f"{name}.")
         else:
-            out[name] = value
-    return out
+            yield name, value
 
 
-def _plain_value(value: Any) -> Any:
-    inner = next(iter(value.values()), None) if isinstance(value, dict) else value
-    return (
-        [_plain_value(v) for v in inner["values"]]
-        if isinstance(inner, dict) and "values" in inner
-        else inner
-    )
+def _untyped(value: Any) -> Any:
+    inner: Any = next(iter(value.values()), None) if isinstance(value, dict) else value
+    is_list = isinstance(inner, dict) and "values" in inner
+    return [_untyped(item) for item in inner["values"]] if is_list else inner
 
 
 def _kind(span: Mapping[str, Any]) -> str:
     fields = _attributes(span)
     kind = as_text(fields.get("openinference.span.kind") or span.get("span_kind")).lower()
+    other = "llm" if "gcp.vertex.agent.llm_request" in fields else "chain"
     operation = as_text(fields.get("gen_ai.operation.name"))
-    if kind in ("llm", "agent", "chain", "tool"):
-        return kind
-    if (
-        operation in ("chat", "generate_content", "text_completion")
-        or "gcp.vertex.agent.llm_request" in fields
-    ):
-        return "tool" if operation == "execute_tool" else "llm"
-    if operation == "invoke_agent":
-        return "agent"
-    return "tool" if operation == "execute_tool" else "chain"
+    return kind if kind in KINDS else OPERATIONS.get(operation, other)
+
+
+def _events(span: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [as_mapping(event) for event in as_list(first_of(span, "span_events", "events"))]
 
 
 def _read(span: Mapping[str, Any], trace: str) -> LogConversation:
     fields = _attributes(span)
-    for event in span.get("span_events") or span.get("events") or ():
-        fields = _attributes(as_mapping(event)) | fields
-    names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
-    model = next((fields[n] for n in names if fields.get(n)), None)
+    for event in _events(span):
+        fields = _attributes(event) | fields
+    asked, said = _messages(fields) or _event_messages(span)
     counts = (
         ("gen_ai.usage.input_tokens", "llm.token_count.prompt"),
         ("gen_ai.usage.output_tokens", "llm.token_count.completion"),
     )
-    tokens = [
-        next((int(n) for k in ks if (n := as_number(fields.get(k))) is not None), None)
-        for ks in counts
-    ]
-    asked, said = _messages(fields)
-    if said is None:
-        asked, said = _event_messages(span)
-    messages = read_exchange(asked, said, model=model, usage=(*tokens, None))
-    system = read_payload(fields.get("gen_ai.system_instructions"), "system")
-    if system and not any(m.role == "system" for m in messages):
+    numbers = [as_number(first_of(fields, *names)) for names in counts]
+    prompt, reply = (None if number is None else int(number) for number in numbers)
+    names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+    model = first_of(fields, *names)
+    messages = read_exchange(asked, said, model=model, usage=(prompt, reply, None))
+    system = read_chat(fields.get("gen_ai.system_instructions"), "system")
+    if system and not any(message.role == "system" for message in messages):
         messages = [LogMessage("system", "\n".join(m.text for m in system)), *messages]
-    tools = [
-        fields[k] for k in sorted(fields) if re.fullmatch(r"llm\.tools\.\d+\.tool\.json_schema", k)
-    ]
+    schemas = sorted(k for k in fields if re.fullmatch(r"llm\.tools\.\d+\.tool\.json_schema", k))
     return LogConversation(
         messages,
         id=trace,
-        tools=as_list(fields.get("gen_ai.tool.definitions")) or tools,
-        temperature=as_number(fields.get("gen_ai.request.temperature")),
-        time=as_time(span.get("start_time") or span.get("startTimeUnixNano")),
+        tools=fields.get("gen_ai.tool.definitions") or [fields[name] for name in schemas],
+        temperature=fields.get("gen_ai.request.temperature"),
+        time=_start(span),
         metadata={
             "span": span.get("name"),
-            "session": fields.get("session.id") or fields.get("gen_ai.conversation.id"),
+            "session": first_of(fields, "session.id", "gen_ai.conversation.id"),
         },
     )
 
@@ -154,46 +149,47 @@ def _event_messages(span: Mapping[str, Any]) -> tuple[Any, Any]:
     before `gen_ai.choice`."""
     asked: list[Any] = []
     said = None
-    for event in span.get("span_events") or span.get("events") or ():
-        name = as_text(event.get("name") or event.get("event_name"))
-        body = as_mapping(event.get("body")) or _attributes(as_mapping(event))
+    for event in _events(span):
+        name = as_text(first_of(event, "name", "event_name"))
+        body = as_mapping(event.get("body")) or _attributes(event)
         match = re.fullmatch(r"gen_ai\.(system|user|assistant|tool)\.message", name)
         if match:
             asked.append({"role": match[1], **body})
         elif name == "gen_ai.choice":
-            said = as_mapping(body.get("message")) or body
-    return asked, None if said is None else {"role": "assistant", **said}
+            said = {"role": "assistant", **(as_mapping(body.get("message")) or body)}
+    return asked, said
 
 
-def _messages(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+def _messages(fields: Mapping[str, Any]) -> tuple[Any, Any] | None:
     """Return what a call was given and what it gave, by the first convention that has it."""
     lists: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     for name, value in fields.items():
         match = INDEXED.fullmatch(name)
         if match:
             _set(lists[match[1]].setdefault(int(match[2]), {}), match[3], value)
+    given = fields.get("input.value")
     indexed = {kind: [items[i] for i in sorted(items)] for kind, items in lists.items()}
     pairs = (
         (fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")),
-        (indexed.get("input_messages"), indexed.get("output_messages")),
+        (indexed.get("input_messages") or given, indexed.get("output_messages")),
         (indexed.get("prompt"), indexed.get("completion")),
         (fields.get("gcp.vertex.agent.llm_request"), fields.get("gcp.vertex.agent.llm_response")),
-        (fields.get("input.value"), fields.get("output.value")),
+        (given, fields.get("output.value")),
     )
-    return next((pair for pair in pairs if pair[1] not in (None, "", [])), (None, None))
+    return next((pair for pair in pairs if pair[1] not in (None, "", [])), None)
 
 
 def _set(item: dict[str, Any], path: str, value: Any) -> None:
     """Set a field of a message by its flattened name."""
     path = path.removeprefix("message.")
-    match = CALL.fullmatch(path)
-    if match:
+    if match := CALL.fullmatch(path):
         calls = item.setdefault("tool_calls", [])
         while len(calls) <= int(match[1]):
             calls.append({})
         calls[int(match[1])][match[2]] = value
-    elif match := re.fullmatch(r"contents\.\d+\.message_content\.(text|image.*)", path):
-        part = {"type": "text", "text": value} if match[1] == "text" else {"type": "image"}
+    elif match := PART.fullmatch(path):
+        is_text = match[1] in (None, "text")
+        part = {"type": "text", "text": value} if is_text else {"type": "image"}
         item.setdefault("content", []).append(part)
     elif path in ("role", "content", "tool_call_id", "name", "finish_reason"):
         item[path] = value

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import as_text, read_content, read_message
+from convbench.formats.dialects import read_messages, text_in
 from convbench.formats.log import Item, LogConversation, LogMessage, each
 
 BLOCKS = {"text", "toolUse", "toolResult", "image", "document", "video", "reasoningContent"}
+KNOWN = ("messages", "system_prompt", "system", "tools")
 
 
 def recognises(first: object) -> bool:
@@ -16,9 +17,8 @@ def recognises(first: object) -> bool:
     if isinstance(first, dict) and "messages" not in first:
         return bool(first) and all(isinstance(v, dict) and recognises(v) for v in first.values())
     items = first.get("messages") if isinstance(first, dict) else first
-    if not isinstance(items, list) or not items or not isinstance(items[0], dict):
-        return False
-    blocks = items[0].get("content")
+    message = items[0] if isinstance(items, list) and items else None
+    blocks = message.get("content") if isinstance(message, dict) else None
     return isinstance(blocks, list) and all(
         isinstance(b, dict) and len(b) == 1 and b.keys() <= BLOCKS for b in blocks
     )
@@ -26,23 +26,17 @@ def recognises(first: object) -> bool:
 
 def read(record: Any, where: str) -> Iterator[Item]:
     """Yield the conversations of a record."""
-    if isinstance(record, list):
-        record = {"messages": record}
-    named = {"": record} if "messages" in record else record
+    one = {"messages": record} if isinstance(record, list) else record
+    named = {None: one} if "messages" in one else one
     yield from each(named.items(), lambda item: _read(*item))
 
 
-def _read(name: str, value: dict[str, Any]) -> LogConversation:
-    system = value.get("system_prompt") or value.get("system")
-    text = read_content(system).text
-    messages = [LogMessage("system", text)] if text else []
-    for item in value["messages"]:
-        messages += read_message(item)
-    known = ("messages", "system_prompt", "system", "tools")
-    rest = {k: v for k, v in value.items() if k not in known and v not in (None, "", [], {})}
+def _read(name: str | None, value: dict[str, Any]) -> LogConversation:
+    text = text_in(value.get("system_prompt") or value.get("system"))
+    system = [LogMessage("system", text)] if text else []
     return LogConversation(
-        messages,
-        id=name or as_text(value.get("session_id")) or None,
-        tools=value.get("tools") or [],
-        metadata=rest,
+        system + read_messages(value["messages"]),
+        id=name or value.get("session_id"),
+        tools=value.get("tools"),
+        metadata={k: v for k, v in value.items() if k not in KNOWN and v not in (None, "", [], {})},
     )

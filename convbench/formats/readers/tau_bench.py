@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import as_mapping, as_number, read_message
+from convbench.formats.dialects import read_messages
 from convbench.formats.log import LogConversation
+from convbench.formats.values import as_mapping, kept
 
 STOP = "###STOP###"
 """What the simulated user says to end; a control token, no words."""
@@ -20,17 +21,16 @@ def recognises(first: object) -> bool:
 def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the trajectory of a row."""
     info = as_mapping(record.get("info"))
-    messages = [part for item in record["traj"] for part in read_message(item)]
+    messages = read_messages(record["traj"])
     for message in messages:
         if message.role == "user":
             message.text = message.text.replace(STOP, "").strip()
-    reward = as_number(record.get("reward"))
     yield LogConversation(
         messages,
-        task=str(record["task_id"]),
+        task=record["task_id"],
         trial=record.get("trial"),
-        rewards={} if reward is None else {"reward": reward},
-        hidden={"task": info["task"]} if info.get("task") else {},
+        rewards={"reward": record.get("reward")},
+        hidden=kept(info, "task"),
         stop="limit" if "reward_info" in info and info["reward_info"] is None else "complete",
-        metadata={"user_cost": info["user_cost"]} if info.get("user_cost") is not None else {},
+        metadata=kept(info, "user_cost"),
     )

@@ -1,0 +1,242 @@
+"""Records of a run from logged conversations: numbered, grouped by their questions, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from convbench import __version__
+from convbench.errors import DataError
+from convbench.formats.columns import named_scores, wire_tools
+from convbench.formats.fold import Folded, fold
+from convbench.formats.log import IRREGULAR, LeftOut, LogConversation
+from convbench.formats.reading import ImportPlan, Seen, read_logs, rows_inside
+from convbench.formats.values import as_mapping, as_number, as_text, as_time, first_of
+from convbench.schema import Choice, Conversation, Example, Failure, Verdict, fingerprint
+from convbench.source import normal_split, open_source
+
+DEEPEST = 24
+"""Most levels of a value of metadata; what lies deeper is not stored."""
+TESTED = 0.2
+"""Share of the groups that `split_by` puts into test."""
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Importer:
+    """Makes records of logged conversations, numbered and grouped by their questions.
+
+    In memory are a few hundred bytes a question: its samples, its split and a digest of what all
+    its samples must agree on.
+    """
+
+    def __init__(self, plan: ImportPlan, run_id: str, name: str, judge: str, ended: str) -> None:
+        self.plan, self.run_id, self.name = plan, run_id, name
+        self.judge, self.ended = judge, ended
+        """Fingerprint of the judge of imported rewards, and the time of the import."""
+        self.seen = Seen()
+        self.count: Counter[str] = Counter()
+        """Conversations, policy turns, calls and the like."""
+        self.splits: Counter[str] = Counter()
+        self.models: Counter[str] = Counter()
+        self.hidden: Counter[str] = Counter()
+        self.metadata: Counter[str] = Counter()
+        self.rewards: list[float] = []
+        self.samples: Counter[str] = Counter()
+        """Conversations by question."""
+        self.split_of: dict[str, str] = {}
+        """Split by group."""
+        self.agreed: dict[str, str] = {}
+        """By question, a digest of its answer and hidden fields."""
+        self.times: dict[str, float] = {}
+        """By group, when it began."""
+        self.most_turns = 0
+        self.given = _rewards_by_key(plan) if plan.rewards else {}
+
+    def records(self, source: str) -> Iterator[tuple[str, BaseModel]]:
+        """Yield (file of a run, record) of a source in order; counts are complete at the end."""
+        files, self.digest = open_source(source)
+        for log in read_logs(files, self.plan, self.seen):
+            try:
+                records = self._records_of(log)
+            except LeftOut as reason:
+                self.seen.leave_out(log.where, str(reason))
+            except IRREGULAR as error:
+                self.seen.leave_out(log.where, f"cannot be stored ({type(error).__name__})")
+            else:
+                yield from records
+
+    def _records_of(self, log: LogConversation) -> list[tuple[str, BaseModel]]:
+        notes: Counter[str] = Counter()
+        for name in ("id", "task", "group", "split", "parent"):
+            setattr(log, name, as_text(getattr(log, name)) or None)
+        folded = fold(log, notes, self.plan.policy)
+        example, facts = self._example(log, folded)
+        key = example.example_id
+        conversation = self._conversation(log, folded, key)
+        verdict = self._verdict(log, conversation.conversation_id)
+        records: list[tuple[str, BaseModel]] = [("conversations", conversation)]
+        records += [] if key in self.agreed else [("examples", example)]
+        records += [("verdicts", verdict)] if verdict else []
+        self.samples[key] += 1
+        self.split_of[example.group_id] = example.split
+        if self.agreed.setdefault(key, facts) != facts:
+            notes["conversations whose hidden fields differ from their question's"] += 1
+        time = as_time(log.time)
+        if time is not None:
+            self.times[example.group_id] = min(time, self.times.get(example.group_id, time))
+        self._count(log, folded, example)
+        self.seen.notes += notes + log.dropped
+        return records
+
+    def _example(self, log: LogConversation, folded: Folded) -> tuple[Example, str]:
+        """Return the question of a conversation, and a digest of what its samples agree on. One
+        whose question or group is in another split is left out."""
+        first = next((str(t.content) for t in folded.turns if t.speaker == "teacher"), "")
+        hidden = plain(log.hidden)
+        facts = fingerprint(log.answer, hidden)
+        key = log.task or log.group or fingerprint(folded.system, log.question, first)
+        if not (log.task or log.group) and self.agreed.get(key, facts) != facts:
+            key = fingerprint(key, facts)  # the same words, another question
+        group = log.group or key
+        split = normal_split(log.split) or "train"
+        if self.plan.split_by == "group":
+            split = "test" if int(fingerprint(group), 16) % 1000 < 1000 * TESTED else "train"
+        if self.split_of.get(group, split) != split:
+            raise LeftOut(f"in {split}, but its question or group is in {self.split_of[group]}")
+        choices = zip(LETTERS, log.choices, strict=False)
+        example = Example(
+            example_id=key,
+            task=self.name,
+            split=split,
+            group_id=group,
+            question=as_text(log.question) or first,
+            choices=tuple(Choice(label=letter, text=text) for letter, text in choices),
+            answer=log.answer,
+            hidden=hidden,
+        )
+        return example, facts
+
+    def _conversation(self, log: LogConversation, folded: Folded, key: str) -> Conversation:
+        metadata = dict(log.metadata)
+        extras = [message.extra for message in log.messages]
+        if any(extras):
+            metadata["message_fields"] = extras
+        split = None if normal_split(log.split) == log.split else log.split
+        named = {"id": log.id, "trial": log.trial, "parent": log.parent, "split": split}
+        named = {k: v for k, v in named.items() if v is not None and k not in metadata}
+        temperature = as_number(log.temperature)
+        return Conversation(
+            key=f"{key}/{self.samples[key]}",
+            conversation_id=f"{self.run_id}-{self.count['conversations']:06d}",
+            example_id=key,
+            sample=self.samples[key],
+            temperature=1.0 if temperature is None else max(0.0, temperature),
+            systems={"assistant": folded.system} if folded.system else {},
+            turns=folded.turns,
+            tools=tuple(wire_tools(log.tools)),
+            metadata=plain(metadata | named),
+            stop=None if log.failure else log.stop,
+            failure=Failure.from_message("HarnessError", log.failure) if log.failure else None,
+            version=__version__,
+            ended=self.ended,
+        )
+
+    def _verdict(self, log: LogConversation, conversation_id: str) -> Verdict | None:
+        """Return the verdict of the reward that a conversation has: of the second file, of the
+        policy by its name, or its own. None without one, and for a failure."""
+        scores = named_scores(log.rewards)
+        marks = map(str, (log.metadata.get(self.plan.key or ""), log.id, log.task))
+        given = next((self.given[mark] for mark in marks if mark in self.given), None)
+        self.count["matched"] += given is not None
+        asked = self.plan.names.get("reward", "").rpartition(".")[2]
+        own = {"given": given, **scores}
+        reward = first_of(own, "given", self.plan.policy or asked, asked, "reward")
+        if reward is None or log.failure is not None:
+            return None
+        self.rewards.append(reward)
+        return Verdict(
+            conversation_id=conversation_id,
+            judge="imported",
+            fingerprint=self.judge,
+            scores={k: v for k, v in scores.items() if k != "reward"} | {"overall": reward},
+            reward=reward,
+            ended=self.ended,
+        )
+
+    def _count(self, log: LogConversation, folded: Folded, example: Example) -> None:
+        own = [turn for turn in folded.turns if turn.speaker == "assistant"]
+        self.count["conversations"] += 1
+        self.count["policy turns"] += sum(turn.finish_reason != "scripted" for turn in own)
+        self.count["calls"] += sum(len(turn.tool_calls) for turn in own)
+        self.count["failed"] += log.failure is not None
+        self.count["with choices"] += bool(log.choices)
+        self.count["with reasoning"] += any(turn.reasoning is not None for turn in own)
+        self.count["with late system"] += any(turn.speaker == "system" for turn in folded.turns)
+        self.most_turns = max(self.most_turns, len(own))
+        self.splits[example.split] += 1
+        models = {m.model for m in log.messages if m.model} or {as_text(log.metadata.get("model"))}
+        self.models.update(model for model in models if model)
+        self.hidden.update(log.hidden.keys())
+        self.metadata.update(log.metadata.keys())
+
+    def latest_groups(self) -> set[str]:
+        """Return the groups that began last, which `split_by` time puts into test. Raise DataError
+        if one has no time."""
+        missing = len(self.split_of) - len(self.times)
+        if missing:
+            raise DataError(
+                f"--split-by time: {missing} of {len(self.split_of)} groups have no time; expected "
+                "timestamp, created_at or the like in each; or --split-by group"
+            )
+        order = sorted(self.times, key=lambda group: self.times[group])
+        return set(order[len(order) - round(TESTED * len(order)) :])
+
+    def check(self, source: str) -> None:
+        """Raise DataError if nothing was read, no row matched the file of rewards, or more was left
+        out than `fail_on` allows."""
+        plan, lines = self.plan, "; ".join(self.seen.left_out_lines()[:3])
+        if not self.count["conversations"]:
+            raise DataError(f"{source}: found no conversation; {lines or 'no rows'}")
+        if plan.rewards and not self.count["matched"]:
+            raise DataError(f"--rewards {plan.rewards}: no id of --key {plan.key} matches")
+        most = as_number((plan.fail_on or "inf").removesuffix("%"))
+        if plan.fail_on and most is None:
+            raise DataError(f"--fail-on {plan.fail_on}: expected a number, or a percentage like 5%")
+        count = self.seen.left_out.total()
+        total = count + self.count["conversations"]
+        share = total / 100 if (plan.fail_on or "").endswith("%") else 1
+        if most is not None and count > most * share:
+            raise DataError(f"{source}: {count} of {total} rows were left out: {lines}")
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value that any JSON reader takes: no infinite numbers, at most DEEPEST levels."""
+    if isinstance(value, dict | list) and depth >= DEEPEST:
+        return "[too deep]"
+    if isinstance(value, dict):
+        return {str(k): plain(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    return value if isinstance(value, str | int | bool | None) else str(value)
+
+
+def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
+    """Return the rewards of the second file by its key."""
+    if plan.key is None:
+        raise DataError(f"--rewards {plan.rewards}: name the column of the id: --key NAME")
+    found: dict[str, float] = {}
+    files, _ = open_source(str(plan.rewards))
+    for place, value in (row for file in files for row in file.rows()):
+        for _, row in rows_inside(place, value):
+            fields = as_mapping(row)
+            number = as_number(first_of(fields, "reward", "score", "label", "value"))
+            if fields.get(plan.key) is not None and number is not None:
+                found[str(fields[plan.key])] = number
+    if not found:
+        raise DataError(f"--rewards {plan.rewards}: found no row with {plan.key} and reward")
+    return found

@@ -1,0 +1,96 @@
+"""Values of logs as the types that they stand for: none of these functions raises an error."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, cast
+
+LONGEST_LITERAL = 1 << 20
+"""Most characters of a Python literal that are parsed."""
+
+
+def as_text(value: Any) -> str:
+    """Return a text as it is, nothing as an empty text, any other value as JSON."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    """Return an object, also one written as JSON text; an empty one for any other value."""
+    value = parsed(value)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list, also one written as JSON text; an empty one for any other value."""
+    value = parsed(value)
+    return value if isinstance(value, list) else []
+
+
+def parsed(value: Any) -> Any:
+    """Return the list or object that a text writes as JSON, also twice over, or as a Python
+    literal; any other value unchanged."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{", '"'):
+        return value
+    try:
+        read = json.loads(value)
+        return value if isinstance(read, str) and parsed(read) is read else parsed(read)
+    except (ValueError, RecursionError):
+        pass
+    if value.lstrip().startswith('"') or len(value) > LONGEST_LITERAL:
+        return value
+    try:  # NumPy writes lists without commas
+        read = ast.literal_eval(re.sub(r"\}[ \t]*+\n\s*+\{", "}, {", value.strip()))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return value
+    return read if isinstance(read, list | dict) else value
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without the keys that are null, at every depth: columns of a table have
+    them where a row has none."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def as_number(value: Any) -> float | None:
+    """Return a finite number, a boolean as 1 or 0, a number written as text; None for another
+    value."""
+    if isinstance(value, str):
+        text = value.strip().lower()
+        try:
+            value = float({"true": "1", "false": "0"}.get(text, text))
+        except ValueError:
+            return None
+    is_number = isinstance(value, bool | int | float) and -1e100 <= value <= 1e100
+    return float(value) if is_number else None
+
+
+def as_time(value: Any) -> float | None:
+    """Return a time as seconds since 1970: ISO 8601, or a number of seconds, milliseconds or
+    nanoseconds; None for another value."""
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value.strip().replace("Z", "+00:00")).timestamp()
+        except (ValueError, OverflowError):
+            pass
+    number = as_number(value)
+    while number is not None and number > 1e11:
+        number /= 1000
+    return number
+
+
+def first_of(fields: Mapping[str, Any], *names: str) -> Any:
+    """Return the first of these fields that is not null; None without one."""
+    return next((fields[name] for name in names if fields.get(name) is not None), None)
+
+
+def kept(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return these fields, of them those that hold something."""
+    return {name: fields[name] for name in names if fields.get(name) not in (None, "", [], {})}
