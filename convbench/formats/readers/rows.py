@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
+import orjson
+
 from convbench.formats.candidates import candidates, has_candidates, rejected_column
 from convbench.formats.chats import DIALOGUES, is_dialogue, joined, marked, read_dialogue
 from convbench.formats.columns import (
@@ -78,10 +80,9 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
 
 def _shared_id(some: list[LogMessage], others: list[LogMessage]) -> str:
     """Return an id of the messages that two dialogues begin with."""
-    said = ([(m.role, m.text, m.calls) for m in whole] for whole in (some, others))
-    pairs = zip(*said, strict=False)
-    shared = repr([a for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])
-    return hashlib.sha256(shared.encode()).hexdigest()[:16]
+    said = ([{"content": m.text, "role": m.role} for m in whole] for whole in (some, others))
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(*said, strict=False))
+    return hashlib.sha256(orjson.dumps([pair[0] for pair in same])).hexdigest()[:16]
 
 
 def _context(row: Row) -> list[LogMessage]:
