@@ -80,12 +80,11 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
     from convbench.reports.write import render_text, write_report
 
     result, form, out = create_report(options), options.format, options.out
-    drawn = options.plots or options.patterns
-    to_stdout = form != "table" and out is None and not drawn
+    to_stdout = form != "table" and out is None and not options.plots
     to_stdout &= (form != "html" or not sys.stdout.isatty()) and not context.json
     files: list[Path] = []
-    if not to_stdout and (out is not None or drawn or form == "html"):
-        chosen = {"markdown" if form == "table" else form} | ({"html"} if drawn else set())
+    if not to_stdout and (out is not None or options.plots or form == "html"):
+        chosen = {"markdown" if form == "table" else form} | ({"html"} if options.plots else set())
         folder = out or report_folder(options, result)
         files = write_report(result.document, folder, chosen, named=out is not None)
     _note_files(files, context)

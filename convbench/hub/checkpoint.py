@@ -23,7 +23,7 @@ from convbench.hub.repo import UploadResult, check_name, upload_folder
 from convbench.hub.safety import TEXT, refuse_secrets
 from convbench.models.weights_path import folder_of
 from convbench.reports.comparable import differences, question_differences
-from convbench.reports.frame import Setting, settings_of
+from convbench.reports.frame import Setting, read_settings
 from convbench.reports.policies import Policy
 from convbench.stats.estimates import Estimate
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
@@ -47,7 +47,7 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Evaluati
     if child is None:
         return None
     split = child.manifest.split
-    settings = settings_of([[run, child]], split, allow=True, skip_empty=True)
+    settings = read_settings([run, child], split, allow=True, skip_empty=True)
     found = [
         (s, policy) for s in settings for policy in s.policies if policy.run.path == child.path
     ]

@@ -111,8 +111,9 @@ def _policy_figures(rows: DataFrame) -> list[PolicyFigures]:
     figures = []
     complete = rows[~rows["failed"]]
     for (split, sent), own in complete.groupby(["split", "temperature"], dropna=False):
-        means = [mean_of(own, column) for column in ("correct", "thinking", "reasoned")]
-        unread = None if means[0] is None else int(own["unread"].sum())
+        right, *percent = [mean_of(own, c) for c in ("correct", "thinking", "reasoned")]
+        means = (right, *(each and each.scaled(0.01) for each in percent))
+        unread = None if right is None else int((own["unread"] > 0).sum())
         temperature = None if sent != sent else float(sent)
         figures.append(PolicyFigures(split, temperature, len(own), unread, *means))
     return figures

@@ -47,7 +47,7 @@ class ReportOptions:
     paper: Annotated[bool, Opt("Show the papers' printed numbers under ours.")] = False
     patterns: Annotated[
         bool,
-        Opt("How the policies talk: clusters of their final replies, diversity, a picture."),
+        Opt("How the policies talk: clusters of their final replies, diversity; --plots draws."),
     ] = False
     plots: Annotated[bool, Opt("Draw pictures too: PDF, SVG, PNG and one HTML page.")] = False
     allow: Annotated[

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from convbench.reports.document import Cell, Column, Difference, Row, Table
 from convbench.reports.frame import Setting, ask
 from convbench.reports.policies import Policy
-from convbench.stats.estimates import ErrorKind, Estimate, estimate
+from convbench.stats.estimates import Estimate, estimate
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -57,7 +57,7 @@ def pass_all(n: int, c: int, k: int) -> float:
     return comb(c, k) / comb(n, k)
 
 
-def agent_tables(setting: Setting, kind: ErrorKind) -> Iterator[Table]:
+def agent_tables(setting: Setting) -> Iterator[Table]:
     """Yield the table of policies and the table of tools; nothing if no tool was called."""
     calls, costs = ask(setting.runs, ("conversations", "turns"), CALLS, COSTS)
     column = next((f"{judge}/reward" for judge in setting.judges), "correct")
@@ -68,11 +68,11 @@ def agent_tables(setting: Setting, kind: ErrorKind) -> Iterator[Table]:
     per_talk = calls.groupby(["run", "conversation_id"])[["calls", "errors"]].sum().reset_index()
     keys = ["run", "conversation_id"]
     rows = rows.merge(per_talk, how="left", on=keys).merge(costs, how="left", on=keys)
-    yield _policies(replace(setting, rows=rows), kind)
+    yield _policies(replace(setting, rows=rows))
     yield _tools(setting, calls)
 
 
-def _policies(setting: Setting, kind: ErrorKind) -> Table:
+def _policies(setting: Setting) -> Table:
     most = int(setting.rows.groupby(["policy", "example_id"])[SUCCESS].count().max())
     shown = [k for k in TRIES if k <= most]
     columns = [
@@ -88,9 +88,7 @@ def _policies(setting: Setting, kind: ErrorKind) -> Table:
         Column("cost", "$ a success", digits=4),
         Column("difference", "Success, to base", digits=3),
     ]
-    rows = tuple(
-        Row((policy.name, *_cells(setting, policy, shown, kind))) for policy in setting.policies
-    )
+    rows = tuple(Row((policy.name, *_cells(setting, policy, shown))) for policy in setting.policies)
     notes = (
         "Success: a reward of 1 or more. pass@k: one of k tries succeeds; pass^k: all of k do; "
         "over questions with at least k tries. Differences are paired by question and try.",
@@ -98,9 +96,9 @@ def _policies(setting: Setting, kind: ErrorKind) -> Table:
     return Table("agents", "Tool use", tuple(columns), rows, notes)
 
 
-def _cells(setting: Setting, policy: Policy, tries: list[int], kind: ErrorKind) -> Iterator[Cell]:
+def _cells(setting: Setting, policy: Policy, tries: list[int]) -> Iterator[Cell]:
     own = setting.rows_of(policy)
-    yield setting.mean(policy, SUCCESS, kind)
+    yield setting.mean(policy, SUCCESS)
     for k in tries:
         yield _over_questions(own, k, all_of_them=False)
         yield _over_questions(own, k, all_of_them=True)
@@ -110,8 +108,8 @@ def _cells(setting: Setting, policy: Policy, tries: list[int], kind: ErrorKind) 
     good, cost = own[SUCCESS].sum(), own["cost_usd"].sum()
     yield float(cost / good) if good and cost else None
     base = setting.base_of(policy)
-    change = base and setting.difference(policy, base, SUCCESS, kind)
-    yield Difference(change, None) if change else None
+    change = base and setting.difference(policy, base, SUCCESS)
+    yield Difference(change) if change else None
 
 
 def _over_questions(rows: DataFrame, k: int, *, all_of_them: bool) -> Estimate | None:

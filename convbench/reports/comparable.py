@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from convbench.errors import RunError
 from convbench.reports.policies import Policy
-from convbench.schema import Example, RunManifest
 from convbench.schema.base import field_differences
 from convbench.store import Run
 
@@ -29,28 +28,78 @@ def differences(first: Policy, other: Policy) -> list[str]:
     A policy whose recipe asks for a protocol of its own may differ in protocol, turns and further
     speakers. A judge that only one has is no difference.
     """
-    a, b = first.run.manifest, other.run.manifest
     exempt = has_own_protocol(first) or has_own_protocol(other)
-    pairs: list[tuple[str, Any, Any]] = [("task", _fields(a.task), _fields(b.task))]
-    if not exempt:
-        pairs += [("protocol", _fields(a.protocol), _fields(b.protocol))]
-        pairs += [("turns", a.turns, b.turns)]
-    pairs += [
-        ("mode", a.mode, b.mode),
-        ("temperatures", list(a.temperatures), list(b.temperatures)),
-        ("samples", a.samples, b.samples),
+    ours, theirs = (_facts(policy, exempt) for policy in (first, other))
+    if exempt:
+        both = ours["cast"].keys() & theirs["cast"].keys()
+        for facts in (ours, theirs):
+            facts["cast"] = {name: facts["cast"][name] for name in both}
+    lines = [line for key in ours for line in field_differences(key, ours[key], theirs[key])]
+    return lines + list(_judge_differences(first, other))
+
+
+def _facts(policy: Policy, exempt: bool) -> dict[str, Any]:
+    """Return what must be equal of a policy's settings; of its own speaker the limits alone."""
+    m = policy.run.manifest
+    limits = {"sampling"}
+    cast = {
+        name: member.model_dump(
+            mode="json",
+            include=limits if name == m.protocol.policy else limits | {"model", "fingerprint"},
+        )
+        for name, member in m.cast.items()
+    }
+    task = {k: v for k, v in m.task.model_dump(mode="json").items() if k not in NO_PROMPTS}
+    protocol = m.protocol.model_dump(mode="json", exclude={"title", "reference"})
+    return {
+        "task": task,
+        **({} if exempt else {"protocol": protocol, "turns": m.turns}),
+        "mode": m.mode,
+        "temperatures": list(m.temperatures),
+        "samples": m.samples,
+        "cast": cast,
+    }
+
+
+def _judge_differences(first: Policy, other: Policy) -> Iterator[str]:
+    for judge, marks in first.judges.items():
+        theirs = other.judges.get(judge, marks)
+        if theirs != marks:
+            specs = [_judge_fields(policy, judge) for policy in (first, other)]
+            named = field_differences(f"judge {judge}", *specs) if all(specs) else []
+            yield from named or [f"judge {judge}: {'+'.join(marks)} → {'+'.join(theirs)}"]
+
+
+def _judge_fields(policy: Policy, judge: str) -> dict[str, Any]:
+    """Return the fields of a judge's spec; empty if verdicts are of several versions of it."""
+    mark, *others = policy.judges[judge]
+    spec = policy.run.judge_specs().get(mark)
+    if others or spec is None:
+        return {}
+    return spec.model_dump(mode="json", exclude={"title", "reference"})
+
+
+def mixed_judges(policy: Policy) -> list[str]:
+    """Return a line for each judge whose verdicts on one policy are of several versions of it."""
+    return [
+        f"judge {judge}: verdicts of {len(marks)} versions of it"
+        for judge, marks in policy.judges.items()
+        if len(marks) > 1
     ]
-    names = a.cast.keys() & b.cast.keys() if exempt else a.cast.keys() | b.cast.keys()
-    pairs += [(f"cast.{name}", _speaker(a, name), _speaker(b, name)) for name in sorted(names)]
-    lines = [line for key, x, y in pairs for line in field_differences(key, x, y)]
-    return lines + _judge_differences(first, other)
 
 
 def question_differences(first: Run, other: Run, split: str) -> list[str]:
     """Return at most one line on the questions of a split that differ between two runs."""
-    if first.path == other.path or _same_file(first, other):
+    if first.path == other.path:
         return []
-    a, b = _questions(first, split), _questions(other, split)
+    a, b = (
+        {
+            name: example
+            for name, example in run.examples.items()
+            if {split, run.manifest.split} <= {"all", example.split}
+        }
+        for run in (first, other)
+    )
     if a.keys() != b.keys():
         return [
             f"questions: {len(a.keys() - b.keys())} only in {first.path.name}, "
@@ -63,75 +112,15 @@ def question_differences(first: Run, other: Run, split: str) -> list[str]:
 
 def has_own_protocol(policy: Policy) -> bool:
     """Return whether the recipe asks for a protocol (`eval_protocol`) and the run has it."""
-    name = (policy.recipe or {}).get("eval_protocol")
+    name = policy.recipe.get("eval_protocol")
     return name is not None and policy.run.manifest.protocol.name == name
 
 
-def mixed_judges(policy: Policy) -> list[str]:
-    """Return a line for each judge whose verdicts on one policy are of several versions of it."""
-    return [
-        f"judge {judge}: verdicts of {len(marks)} versions of it"
-        for judge, marks in policy.judges.items()
-        if len(marks) > 1
-    ]
-
-
-def refuse(first: Policy, other: Policy, problems: list[str]) -> NotComparable:
+def refuse(first: Policy, policy: Policy, problems: Sequence[str]) -> NotComparable:
     """Return the error for two policies that are not comparable."""
-    shown = "; ".join(problems[:SHOWN])
     more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     return NotComparable(
-        f"{other.name} ({other.run.path}) and {first.name} ({first.run.path}) are not "
-        f"comparable: {shown}{more}. Report them separately, or add --allow-incomparable to "
-        "compare them in one table anyway"
+        f"{policy.name} ({policy.run.path}) and {first.name} ({first.run.path}) are not "
+        f"comparable: {'; '.join(problems[:SHOWN])}{more}. Report them separately, or add "
+        "--allow-incomparable to compare them in one table anyway"
     )
-
-
-def _fields(spec: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = spec.model_dump(mode="json", exclude={"title", "reference"})
-    is_task = "sample" in fields and "source" in fields
-    return {k: v for k, v in fields.items() if not (is_task and k in NO_PROMPTS)}
-
-
-def _speaker(manifest: RunManifest, name: str) -> dict[str, Any] | None:
-    """Return what must be equal of a speaker: of the policy its sampling limits alone."""
-    member = manifest.cast.get(name)
-    own = name == manifest.protocol.policy
-    keys = {"sampling"} if own else {"model", "sampling", "fingerprint"}
-    return None if member is None else member.model_dump(mode="json", include=keys)
-
-
-def _same_file(first: Run, other: Run) -> bool:
-    a, b = first.examples_file, other.examples_file
-    alike = a.is_file() and b.is_file() and a.stat().st_size == b.stat().st_size
-    return (
-        alike and first.manifest.split == other.manifest.split and a.read_bytes() == b.read_bytes()
-    )
-
-
-def _questions(run: Run, split: str) -> Mapping[str, Example]:
-    built = run.manifest.split
-    return {
-        name: example
-        for name, example in run.examples.items()
-        if split in ("all", example.split) and built in ("all", example.split)
-    }
-
-
-def _judge_differences(first: Policy, other: Policy) -> list[str]:
-    lines = []
-    for judge, marks in first.judges.items():
-        theirs = other.judges.get(judge)
-        if not theirs or theirs == marks:
-            continue
-        specs = [_judge_fields(policy, judge) for policy in (first, other)]
-        named = field_differences(f"judge {judge}", *specs) if all(specs) else []
-        lines += named or [f"judge {judge}: {'+'.join(marks)} → {'+'.join(theirs)}"]
-    return lines
-
-
-def _judge_fields(policy: Policy, judge: str) -> dict[str, Any]:
-    """Return the fields of a judge's spec; empty if verdicts are of several versions of it."""
-    marks = policy.judges.get(judge, frozenset())
-    specs = policy.run.judge_specs()
-    return _fields(specs[min(marks)]) if len(marks) == 1 and min(marks) in specs else {}

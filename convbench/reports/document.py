@@ -6,9 +6,9 @@ so that JSON, CSV and data frames have every digit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from convbench.stats.estimates import Estimate
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference to a baseline, with its p adjusted over the policies."""
+    """A paired difference to a baseline."""
 
     estimate: Estimate
-    adjusted: float | None
+    adjusted: float | None = None
     """p of no difference, by Holm over the policies that are compared with one baseline."""
 
 
@@ -53,6 +53,16 @@ class Row:
     """Whether its numbers are those that a paper prints."""
 
 
+class Shown(NamedTuple):
+    """A cell as it is written."""
+
+    text: str
+    more: str
+    """What stands behind or below it: an error or an interval."""
+    rank: int
+    """1 for the best of its column as shown, 2 for the second best, else 0."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with its notes."""
@@ -64,26 +74,23 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
-    def frame(self) -> DataFrame:
-        """Return the table with full precision: a column a key; of an estimate also `KEY_error`,
-        `KEY_low`, `KEY_high`, `KEY_n` and `KEY_groups`, of a difference `KEY_p` and `KEY_holm`."""
-        import pandas as pd
-
-        return pd.DataFrame([self.record(row) for row in self.rows])
-
-    def record(self, row: Row) -> dict[str, Any]:
-        """Return one row as a mapping of plain values, as in `frame`."""
-        values: dict[str, Any] = {}
-        for column, cell in zip(self.columns, row.cells, strict=True):
-            for name, value in cell_values(cell).items():
-                values[f"{column.key}_{name}" if name else column.key] = value
-        if any(row.printed for row in self.rows):
-            values["printed"] = row.printed
-        return values
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows with full precision: of an estimate also `KEY_error`, `KEY_low`,
+        `KEY_high`, `KEY_n` and `KEY_groups`, of a difference `KEY_p` and `KEY_holm`."""
+        printed = any(row.printed for row in self.rows)
+        return [
+            {
+                (f"{column.key}_{name}" if name else column.key): value
+                for column, cell in zip(self.columns, row.cells, strict=True)
+                for name, value in cell_values(cell).items()
+            }
+            | ({"printed": row.printed} if printed else {})
+            for row in self.rows
+        ]
 
     def ranks(self) -> list[list[int]]:
-        """Return a number for each cell: 1 for the best of its column as shown, 2 for the second
-        best, else 0. Equal numbers share a rank; printed rows are ranked among themselves."""
+        """Return a number for each cell, as in `Shown`. Equal numbers share a rank; printed rows
+        are ranked among themselves."""
         ranks = [[0] * len(self.columns) for _ in self.rows]
         for place, column in enumerate(self.columns):
             for printed in (False, True) if column.best else ():
@@ -97,6 +104,12 @@ class Table:
                     ranks[number][place] = {best[0]: 1, best[1]: 2}.get(value, 0)
         return ranks
 
+    def shown(self) -> Iterator[tuple[Row, list[Shown]]]:
+        """Yield each row with its cells as they are written."""
+        for row, ranks in zip(self.rows, self.ranks(), strict=True):
+            cells = zip(row.cells, self.columns, ranks, strict=True)
+            yield row, [Shown(*cell_text(cell, column), rank) for cell, column, rank in cells]
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -105,9 +118,8 @@ class Picture:
     name: str
     """File stem."""
     caption: str
-    svg: str
-    png: bytes
-    pdf: bytes
+    files: Mapping[str, bytes]
+    """Contents by ending: svg, pdf, png."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +152,12 @@ class Document:
         column."""
         import pandas as pd
 
-        frames: dict[str, list[Any]] = {}
+        found: dict[str, list[dict[str, Any]]] = {}
         for part in self.parts:
             for table in part.tables:
-                frame = table.frame()
-                frame.insert(0, "part", part.title)
-                frames.setdefault(table.name, []).append(frame)
-        return {name: pd.concat(some, ignore_index=True) for name, some in frames.items()}
+                rows = ({"part": part.title} | record for record in table.records())
+                found.setdefault(table.name, []).extend(rows)
+        return {name: pd.DataFrame(rows) for name, rows in found.items()}
 
 
 def mean_of(cell: Cell) -> float | None:
@@ -161,8 +172,7 @@ def mean_of(cell: Cell) -> float | None:
 def cell_values(cell: Cell) -> dict[str, Any]:
     """Return the values behind a cell by name, the number itself under the empty name."""
     if isinstance(cell, Difference):
-        adjusted = {"p": cell.estimate.p, "holm": cell.adjusted}
-        return cell_values(cell.estimate) | adjusted
+        return cell_values(cell.estimate) | {"p": cell.estimate.p, "holm": cell.adjusted}
     if not isinstance(cell, Estimate):
         return {"": cell}
     low, high = cell.interval or (None, None)
@@ -171,31 +181,23 @@ def cell_values(cell: Cell) -> dict[str, Any]:
 
 
 def cell_text(cell: Cell, column: Column) -> tuple[str, str]:
-    """Return what is shown of a cell, and what stands behind or below it: an error or an
-    interval."""
-    if cell is None:
-        return "-", ""
-    if isinstance(cell, str):
-        return cell, ""
+    """Return what is shown of a cell, and what stands behind or below it: `0.75`, `±0.25`, or of a
+    difference stars for its adjusted p and its interval: `+.394***`, `[+.302, +.486]`."""
+    digits = column.digits
     if isinstance(cell, Difference):
-        return difference_text(cell, column.digits)
+        p, span = cell.adjusted, cell.estimate.interval or ()
+        stars = "" if p is None else "***" if p < 0.001 else "**" if p < 0.01 else "*" * (p < 0.05)
+        inside = ", ".join(_signed(end, digits) for end in span)
+        return _signed(cell.estimate.mean, digits) + stars, f"[{inside}]" if inside else ""
     if isinstance(cell, Estimate):
-        error = "" if cell.error is None else f"±{cell.error:.{column.digits}f}"
-        return f"{cell.mean:.{column.digits}f}", error
-    return (f"{cell:,}" if isinstance(cell, int) else f"{cell:.{column.digits}f}"), ""
+        error = "" if cell.error is None else f"±{cell.error:.{digits}f}"
+        return f"{cell.mean:.{digits}f}", error
+    if isinstance(cell, float):
+        return f"{cell:.{digits}f}", ""
+    return "-" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell, ""
 
 
-def difference_text(cell: Difference, digits: int) -> tuple[str, str]:
-    """Return a difference with stars for its adjusted p, and its interval: `+.394***`,
-    `[+.302, +.486]`."""
-    p = cell.adjusted
-    stars = "" if p is None else "***" if p < 0.001 else "**" if p < 0.01 else "*" * (p < 0.05)
-    span = cell.estimate.interval
-    inside = "" if span is None else f"[{signed(span[0], digits)}, {signed(span[1], digits)}]"
-    return signed(cell.estimate.mean, digits) + stars, inside
-
-
-def signed(value: float, digits: int) -> str:
+def _signed(value: float, digits: int) -> str:
     """Return a number with its sign, with two digits or more without a zero before the point:
     `+.394`."""
     text = f"{value:+.{digits}f}"

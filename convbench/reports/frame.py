@@ -14,16 +14,18 @@ Two runs of one task, each with a learner, read on split test:
 
 A column is a number for each conversation and nan where there is none: failed conversations and
 those that cannot be graded have no `correct`, an answer that could not be read counts as wrong and
-has `unread` 1. `unit` pairs a conversation with another policy's: seed, question, sample and
-temperature. `group` is the independent unit of errors: question, dialogue or passage.
+has `unread` 100; `unread`, `thinking` and `reasoned` are percent. `unit` pairs a conversation with
+another policy's: seed, question, sample and temperature. `group` is the independent unit of errors:
+question, dialogue or passage.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import RunError
@@ -35,7 +37,6 @@ from convbench.reports.policies import (
     with_bases,
     with_unique_names,
 )
-from convbench.reports.published import method_order
 from convbench.schema import JudgeSpec, RunManifest
 from convbench.stats.estimates import ErrorKind, Estimate, estimate
 from convbench.store import Run
@@ -46,26 +47,30 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 CONVERSATIONS = """
-SELECT COLUMNS('^(run|conversation_id|example_id|split|sample|temperature|read_by)$'),
+SELECT run, conversation_id, example_id, split, sample, temperature, read_by,
   CASE WHEN failure IS NULL THEN words END AS words, coalesce(group_id, example_id) AS "group",
-  failure IS NOT NULL AS failed, correct::DOUBLE AS correct,
-  CASE WHEN correct IS NULL THEN NULL ELSE (answer IS NULL)::DOUBLE END AS unread,
-  thinking::DOUBLE AS thinking, reasoned::DOUBLE AS reasoned, len(flags) > 0 AS flagged
+  failure IS NOT NULL AS failed, len(flags) > 0 AS flagged, correct::DOUBLE AS correct,
+  CASE WHEN correct IS NOT NULL THEN 100.0 * (answer IS NULL)::INT END AS unread,
+  CASE WHEN correct IS NOT NULL THEN 100.0 * (answer IS NULL OR read_by IS NOT NULL)::INT END
+    AS unread_first,
+  100.0 * thinking::INT AS thinking, 100.0 * reasoned::INT AS reasoned
 FROM conversations
 """
-VERDICTS = "SELECT run, conversation_id, judge, failure IS NOT NULL AS failed, reward FROM verdicts"
 SCORES = """
-SELECT run, conversation_id, judge || '/' || unnest(map_keys(scores)) AS metric,
-  unnest(map_values(scores)) AS score
-FROM verdicts WHERE failure IS NULL
+WITH scored AS (
+  SELECT run, conversation_id, judge, unnest(map_keys(scores)) AS metric,
+    unnest(map_values(scores)) AS score FROM verdicts WHERE failure IS NULL
+)
+FROM scored WHERE metric NOT IN ('failed', 'reward')
+UNION ALL SELECT run, conversation_id, judge, 'reward', reward FROM verdicts
+UNION ALL SELECT run, conversation_id, judge, 'failed', (failure IS NOT NULL)::INT FROM verdicts
 """
 MARKS = """
-SELECT DISTINCT r.run, v.judge, v.fingerprint FROM raw.verdicts v JOIN raw.runs r USING (run_no)
+SELECT r.run, v.judge, list(DISTINCT v.fingerprint)
+FROM raw.verdicts v JOIN raw.runs r USING (run_no) GROUP BY ALL
 """
-
-
-Simulators = tuple[tuple[str, str, str], ...]
-"""(speaker, model, settings) of each simulated human."""
+Marks = Mapping[str, Mapping[str, frozenset[str]]]
+"""Fingerprints of verdicts by run and judge."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ class Setting:
     protocol: str
     turns: int
     split: str
+    kind: ErrorKind
+    """Of all errors."""
     policies: tuple[Policy, ...]
     rows: DataFrame
     judges: Mapping[str, JudgeSpec | None] = field(default_factory=dict)
@@ -101,56 +108,45 @@ class Setting:
         known = (p for p in self.policies if not p.is_line)
         return next((p for p in known if policy.base in {r.manifest.id for r in p.runs}), None)
 
+    @cached_property
+    def _parts(self) -> dict[Any, DataFrame]:
+        return dict(list(self.rows.groupby("policy", sort=False)))
+
     def rows_of(self, policy: Policy) -> DataFrame:
         """Return the rows of one policy, failed conversations included."""
-        return self.rows[self.rows["policy"] == policy.name]
+        return self._parts.get(policy.name, self.rows.iloc[:0])
 
-    def mean(
-        self, policy: Policy, column: str, kind: ErrorKind = "clustered", scale: float = 1.0
-    ) -> Estimate | None:
+    def mean(self, policy: Policy, column: str) -> Estimate | None:
         """Return the mean of a column over a policy's conversations; None without a number."""
-        if column not in self.rows:
-            return None
-        return mean_of(self._values(policy, column), column, kind, scale)
+        return mean_of(self.rows_of(policy), column, self.kind)
 
-    def _values(self, policy: Policy, column: str) -> DataFrame:
-        """Return unit, group and one column of a policy's rows."""
-        return self.rows.loc[self.rows["policy"] == policy.name, ["unit", "group", column]]
-
-    def difference(
-        self,
-        policy: Policy,
-        base: Policy,
-        column: str,
-        kind: ErrorKind = "clustered",
-        scale: float = 1.0,
-    ) -> Estimate | None:
+    def difference(self, policy: Policy, base: Policy, column: str) -> Estimate | None:
         """Return the mean of a policy's values minus its base's, paired by question, sample and
         temperature; several values of one pair count with their mean. None without a pair."""
         if column not in self.rows:
             return None
-        ours, theirs = (_by_unit(self._values(each, column), column) for each in (policy, base))
+        ours, theirs = (self._by_unit(each, column) for each in (policy, base))
         both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_base"))
-        change = (both["value"] - both["value_base"]) * scale
-        return estimate(both["group"], change, kind)
+        return estimate(both["group"], both[column] - both[f"{column}_base"], self.kind)
+
+    def _by_unit(self, policy: Policy, column: str) -> DataFrame:
+        own = self.rows_of(policy)
+        known = own.loc[own[column].notna(), ["unit", "group", column]]
+        return known.groupby("unit", sort=False).agg({"group": "first", column: "mean"})
 
 
-def mean_of(
-    rows: DataFrame, column: str, kind: ErrorKind = "clustered", scale: float = 1.0
-) -> Estimate | None:
-    """Return the mean of a column of rows, times `scale`; None without a number."""
-    return None if column not in rows else estimate(rows["group"], rows[column] * scale, kind)
-
-
-def _by_unit(rows: DataFrame, column: str) -> DataFrame:
-    known = rows[rows[column].notna()].rename(columns={column: "value"})
-    if known["unit"].is_unique:
-        return known.set_index("unit")
-    return known.groupby("unit", sort=False).agg(group=("group", "first"), value=("value", "mean"))
+def mean_of(rows: DataFrame, column: str, kind: ErrorKind = "clustered") -> Estimate | None:
+    """Return the mean of a column of rows; None without a number."""
+    return None if column not in rows else estimate(rows["group"], rows[column], kind)
 
 
 def read_settings(
-    runs: Sequence[Run], split: str = "test", *, allow: bool = False, skip_empty: bool = False
+    runs: Sequence[Run],
+    split: str = "test",
+    *,
+    kind: ErrorKind = "clustered",
+    allow: bool = False,
+    skip_empty: bool = False,
 ) -> list[Setting]:
     """Return the settings of these runs and their evaluations, in the order of the runs.
 
@@ -159,75 +155,56 @@ def read_settings(
     are not comparable; with `allow` it becomes a note. Raise RunError for a run without
     conversations of the split, unless these are skipped, and for damaged records.
     """
-    return settings_of(_families(runs), split, allow=allow, skip_empty=skip_empty)
-
-
-def settings_of(
-    families: Sequence[Sequence[Run]],
-    split: str,
-    *,
-    allow: bool = False,
-    skip_empty: bool = False,
-) -> list[Setting]:
-    """Return the settings of these families: lists of a run and evaluations beside it."""
+    families = _families(runs)
     rows, marks = read_rows([run for family in families for run in family])
     if split != "all":
         rows = rows[rows["split"] == split]
-    spoken = set(rows["run"].unique())
-    grouped: dict[tuple[Any, ...], dict[Simulators, list[list[Policy]]]] = {}
+    counts = rows["run"].value_counts().to_dict()
+    grouped: dict[tuple[str, str, str, int], dict[str, list[list[Policy]]]] = {}
     for family in families:
-        own = family[0]
         policies = [
-            replace(
-                read_policy(run, own if run is not own else None),
+            read_policy(
+                run,
                 judges=marks.get(run.manifest.id, {}),
-                planned=_planned(run, split, rows),
+                planned=max(_planned(run, split), counts[run.manifest.id]),
             )
             for run in family
-            if run.manifest.id in spoken
+            if run.manifest.id in counts
         ]
+        own, m = family[0], family[0].manifest
         if policies:
-            m = own.manifest
             key = (m.task.name, m.mode, m.protocol.name, m.turns)
-            grouped.setdefault(key, {}).setdefault(_simulators(m), []).append(with_bases(policies))
+            grouped.setdefault(key, {}).setdefault(_humans(m), []).append(with_bases(policies))
         elif not skip_empty:
             raise RunError(
                 f"{own.path}: found no conversations of split {split}{_help(own, split)}"
             )
     return [
-        _setting(key, split, part, rows, allow, _simulator_name(human) if len(some) > 1 else "")
-        for key, some in grouped.items()
-        for human, part in some.items()
+        _setting(
+            Setting(*key, split, kind, (), rows, more=human if len(by_human) > 1 else ""),
+            some,
+            allow,
+        )
+        for key, by_human in grouped.items()
+        for human, some in by_human.items()
     ]
 
 
-def read_rows(runs: Sequence[Run]) -> tuple[DataFrame, dict[str, dict[str, frozenset[str]]]]:
-    """Return a frame with a row for each conversation of these runs, and the fingerprints of their
-    verdicts by run and judge.
+def read_rows(runs: Sequence[Run]) -> tuple[DataFrame, Marks]:
+    """Return a frame with a row for each conversation of these runs, and the marks of their
+    verdicts.
 
     Of a judge there are the columns `JUDGE/METRIC`, `JUDGE/reward` and `JUDGE/failed` (1 for a
     failed verdict, 0 for scores). Raise RunError for a damaged record.
     """
-    import pandas as pd
-
-    views = ("conversations", "verdicts")
-    rows, verdicts, scores, listed = ask(runs, views, CONVERSATIONS, VERDICTS, SCORES, MARKS)
-    rows["unread_first"] = rows["unread"]
-    if "read_by" in rows:
-        rows.loc[rows["read_by"].notna() & rows["unread"].notna(), "unread_first"] = 1.0
+    rows, scores, listed = ask(runs, ("conversations", "verdicts"), CONVERSATIONS, SCORES, MARKS)
+    scores["column"] = scores["judge"] + "/" + scores["metric"]
     keys = ["run", "conversation_id"]
-    for column in ("failed", "reward"):
-        name = verdicts["judge"] + "/" + column
-        more = verdicts.assign(metric=name, score=verdicts[column].astype(float))
-        scores = pd.concat([scores, more[[*keys, "metric", "score"]]])
-    scores = scores.drop_duplicates([*keys, "metric"])
-    wide = scores.pivot(index=keys, columns="metric", values="score").reset_index()
-    rows = rows.merge(wide, on=keys, how="left")
+    wide = scores.pivot(index=keys, columns="column", values="score")
     marks: dict[str, dict[str, frozenset[str]]] = {}
-    for run, judge, mark in listed.itertuples(index=False):
-        of_run = marks.setdefault(run, {})
-        of_run[judge] = of_run.get(judge, frozenset()) | {mark}
-    return rows, marks
+    for run, judge, found in listed.itertuples(index=False):
+        marks.setdefault(run, {})[judge] = frozenset(found)
+    return rows.join(wide, on=keys), marks
 
 
 def ask(runs: Sequence[Run], views: Sequence[str], *statements: str) -> list[DataFrame]:
@@ -243,25 +220,26 @@ def ask(runs: Sequence[Run], views: Sequence[str], *statements: str) -> list[Dat
 def _families(runs: Sequence[Run]) -> list[list[Run]]:
     """Return each run with its evaluations; one that is listed with its parent joins it."""
     by_id = {run.manifest.id: run for run in runs}
-    families = []
-    for run in by_id.values():
-        if run.manifest.parent in by_id:
-            continue
-        listed = [r for r in by_id.values() if r.manifest.parent == run.manifest.id]
-        children = {child.manifest.id: child for child in [*run.child_runs(), *listed]}
-        families.append([run, *children.values()])
-    return families
+    families: dict[str, dict[str, Run]] = {}
+    for name, run in by_id.items():
+        above = by_id.get(run.manifest.parent or "", run)
+        # A run stands before its evaluations, in whichever order they are listed.
+        family = families.setdefault(above.manifest.id, {above.manifest.id: above})
+        family[name] = run
+        family |= {child.manifest.id: child for child in run.child_runs()}
+    return [list(family.values()) for family in families.values()]
 
 
-def _planned(run: Run, split: str, rows: DataFrame) -> int:
-    """Return how many conversations of a split a run is to have, at least those it has."""
-    counts = Counter(q.split for q in run.questions.values() if split in ("all", q.split))
-    return max(run.manifest.planned_count(counts), int((rows["run"] == run.manifest.id).sum()))
+def _planned(run: Run, split: str) -> int:
+    """Return how many conversations of a split a run is to have."""
+    return run.manifest.planned_count(
+        Counter(q.split for q in run.questions.values() if split in ("all", q.split))
+    )
 
 
 def _help(run: Run, split: str) -> str:
     """Return which splits a run has conversations of, or what to do about missing ones."""
-    questions = run.examples
+    questions = run.questions
     spoken = Counter(questions[talk.example_id].split for talk in run.conversation_rows())
     other = "".join(f"; it has {count} of {name}: --split {name}" for name, count in spoken.items())
     if run.manifest.kind != "import" and split in {q.split for q in questions.values()} | {"all"}:
@@ -269,60 +247,49 @@ def _help(run: Run, split: str) -> str:
     return f", nor questions of it{other}" if questions else other
 
 
-def _simulator_name(human: Simulators) -> str:
-    return "simulator " + (" and ".join(dict.fromkeys(model for _, model, _ in human)) or "nobody")
-
-
-def _simulators(manifest: RunManifest) -> Simulators:
-    """Return (speaker, model, settings) of each other speaker that the policy hears and that says
-    more than scripted words."""
+def _humans(manifest: RunManifest) -> str:
+    """Return the models of the other speakers that the policy hears and that say more than scripted
+    words, as `simulator MODEL`."""
     protocol = manifest.protocol
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
-    return tuple(
-        (name, member.model, f"{member.sampling.model_dump_json()} {member.fingerprint}")
+    heard = [
+        manifest.cast[name].model
         for name in sorted(spoken - {protocol.policy})
-        if can_hear(protocol, protocol.policy, name) and (member := manifest.cast.get(name))
-    )
+        if can_hear(protocol, protocol.policy, name) and name in manifest.cast
+    ]
+    return "simulator " + (" and ".join(dict.fromkeys(heard)) or "nobody")
 
 
-def _identity(policy: Policy) -> str:
-    """Return the fingerprint of the weights of a run's policy, else its model."""
-    member = policy.run.manifest.policy_member
-    return member.fingerprint or member.model
-
-
-def _setting(
-    key: tuple[str, str, str, int],
-    split: str,
-    families: Sequence[list[Policy]],
-    rows: DataFrame,
-    allow: bool,
-    more: str,
-) -> Setting:
-    notes = list(_check([policy for family in families for policy in family], split, allow))
-    pools: list[list[list[Policy]]] = []
+def _setting(empty: Setting, families: Sequence[list[Policy]], allow: bool) -> Setting:
+    """Return a setting, of which `empty` has the rows of all settings, with its policies."""
+    every = [policy for family in families for policy in family]
+    notes = list(_check(every, empty.split, allow))
+    pools: dict[tuple[str, int], list[list[Policy]]] = {}
+    seen: Counter[tuple[str, int]] = Counter()
     for family in families:
-        pool = next((pool for pool in pools if _differ_in_seed(pool, family)), None)
-        if pool is None:
-            pools.append([family])
-        else:
-            pool.append(family)
-    labels = method_order()
-    policies = [policy for pool in pools for policy in in_order(_pooled(pool), labels)]
-    if any(len(pool) > 1 for pool in pools):
+        # A family joins others of its model; of those with one seed each is in a pool of its own.
+        member, seed = family[0].run.manifest.policy_member, family[0].run.manifest.seed
+        model = member.fingerprint or member.model
+        pools.setdefault((model, seen[model, seed]), []).append(family)
+        seen[model, seed] += 1
+    if any(len(pool) > 1 for pool in pools.values()):
         notes.append(
-            f"Pooled over {max(map(len, pools))} seeds: a question drawn in several of them is one "
-            "group; errors ignore that conversations of one training share a checkpoint."
+            f"Pooled over {max(map(len, pools.values()))} seeds: a question drawn in several of "
+            "them is one group; errors ignore that conversations of one training share a "
+            "checkpoint."
         )
-    policies = with_unique_names(policies)
+    policies = with_unique_names([p for pool in pools.values() for p in in_order(_pooled(pool))])
     notes += [policy.note for policy in policies if policy.note]
-    judges = {
-        judge: _spec(policies, judge)
-        for judge in dict.fromkeys(name for policy in policies for name in policy.judges)
-    }
-    own = _own_rows(policies, rows)
-    judges = {name: spec for name, spec in judges.items() if f"{name}/failed" in own}
-    return Setting(*key, split, tuple(policies), own, judges, tuple(dict.fromkeys(notes)), more)
+    own = _own_rows(policies, empty.rows)
+    specs = {mark: spec for policy in every for mark, spec in policy.run.judge_specs().items()}
+    judges: dict[str, JudgeSpec | None] = {}
+    for policy in policies:
+        for judge, marks in policy.judges.items():
+            found = (specs[mark] for mark in sorted(marks) if mark in specs)
+            if f"{judge}/failed" in own:
+                judges[judge] = judges.get(judge) or next(found, None)
+    said = tuple(dict.fromkeys(notes))
+    return replace(empty, policies=tuple(policies), rows=own, judges=judges, notes=said)
 
 
 def _check(policies: Sequence[Policy], split: str, allow: bool) -> Iterator[str]:
@@ -330,11 +297,9 @@ def _check(policies: Sequence[Policy], split: str, allow: bool) -> Iterator[str]
     raise NotComparable unless that is allowed."""
     first = next((policy for policy in policies if policy.is_own), policies[0])
     for policy in policies:
+        problems = comparable.mixed_judges(policy) + comparable.differences(first, policy)
         near = next((p for p in policies if p.family == policy.family and p.is_own), policy)
-        problems = comparable.mixed_judges(policy)
-        if policy is not first:
-            problems += comparable.differences(first, policy)
-        beside = first if policy.seed == first.seed else near
+        beside = first if policy.run.manifest.seed == first.run.manifest.seed else near
         problems += comparable.question_differences(beside.run, policy.run, split)
         if problems and not allow:
             raise comparable.refuse(first, policy, problems)
@@ -343,12 +308,6 @@ def _check(policies: Sequence[Policy], split: str, allow: bool) -> Iterator[str]
         if comparable.has_own_protocol(policy):
             name = policy.run.manifest.protocol.name
             yield f"{policy.name} was evaluated in protocol {name}, as its recipe asks."
-
-
-def _differ_in_seed(pool: Sequence[list[Policy]], family: Sequence[Policy]) -> bool:
-    """Return whether a family is of the same model as those of a pool, with a seed of its own."""
-    seeds = {other[0].seed for other in pool}
-    return _identity(pool[0][0]) == _identity(family[0]) and family[0].seed not in seeds
 
 
 def _pooled(pool: Sequence[list[Policy]]) -> list[Policy]:
@@ -360,8 +319,7 @@ def _pooled(pool: Sequence[list[Policy]]) -> list[Policy]:
     return [
         replace(
             members[0],
-            runs=tuple(run for member in members for run in member.runs),
-            seeds=tuple(seed for member in members for seed in member.seeds),
+            runs=tuple(member.run for member in members),
             trainings=tuple(training for member in members for training in member.trainings),
             planned=sum(member.planned for member in members),
         )
@@ -374,36 +332,11 @@ def _own_rows(policies: Sequence[Policy], rows: DataFrame) -> DataFrame:
     import pandas as pd
 
     parts = []
-    for policy in policies:
-        for run, seed in zip(policy.runs, policy.seeds, strict=True):
-            own = rows[rows["run"] == run.manifest.id]
-            asked = own["temperature"].fillna(own["sample"].map(run.manifest.temperature_of))
-            question = f"{seed}/" + own["example_id"] + "#" + own["sample"].astype(str)
-            unit = question + "@" + asked.map("{:g}".format)
-            parts.append(own.assign(policy=policy.name, seed=seed, unit=unit))
+    for run, name in ((run, policy.name) for policy in policies for run in policy.runs):
+        own, seed = rows[rows["run"] == run.manifest.id], run.manifest.seed
+        asked = own["temperature"].fillna(own["sample"].map(run.manifest.temperature_of))
+        question = f"{seed}/" + own["example_id"] + "#" + own["sample"].astype(str)
+        unit = question + "@" + asked.map("{:g}".format)
+        parts.append(own.assign(policy=name, seed=seed, unit=unit))
     joined: DataFrame = pd.concat(parts, ignore_index=True)
     return joined.dropna(axis="columns", how="all")
-
-
-def _spec(policies: Iterable[Policy], judge: str) -> JudgeSpec | None:
-    """Return a judge's spec as stored with the first run that has one."""
-    for policy in policies:
-        for run in policy.runs:
-            specs = run.judge_specs()
-            for mark in sorted(policy.judges.get(judge, ())):
-                if mark in specs:
-                    return specs[mark]
-    return None
-
-
-def find_policies(settings: Sequence[Setting], typed: str, option: str) -> list[str]:
-    """Return the names of the policies that a user means: by name in any case, recipe or folder.
-
-    Raise RunError if there is none.
-    """
-    policies = [policy for setting in settings for policy in setting.policies]
-    meant = [p.name for p in policies if typed.casefold() in p.aliases()]
-    if not meant:
-        names = ", ".join(dict.fromkeys(policy.name for policy in policies))
-        raise RunError(f"{option} {typed}: found no such policy; expected one of {names}")
-    return list(dict.fromkeys(meant))

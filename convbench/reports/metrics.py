@@ -9,99 +9,93 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from convbench.errors import RunError
 from convbench.judges.kinds import kind_of
+from convbench.reports.document import Column
 from convbench.reports.frame import Setting
 from convbench.schema import JudgeSpec
 from convbench.schema.judge import OVERALL
 
-WON = "won"
-"""Column of the frame: 1 for a page closer to the reference than the rival's, a half for a tie."""
 PEOPLE = "people"
 """Name of the judge that stands for people's labels."""
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """One column of a table."""
+class Metric(Column):
+    """A column of the frame as one of a table."""
 
-    column: str
-    """Column of the frame, and key in JSON and CSV."""
-    head: str
-    short: str
-    """Head in narrow tables."""
-    digits: int
-    scale: float = 1.0
-    """Factor from the frame's number to what is shown."""
     limits: tuple[float, float] | None = None
-    """Smallest and largest number, as shown."""
-    best: bool = True
-    """Whether the largest is best."""
+    """Smallest and largest number."""
     judge: str | None = None
     """Judge that it is a score of."""
-    headline: bool = False
-    """Whether it is its judge's main metric."""
+    headline: bool = True
+    """Whether policies are compared by it; of a judge's metrics by the main one."""
 
 
-ACCURACY = Metric("correct", "Accuracy", "Accuracy", 4, limits=(0, 1))
-UNREAD = Metric("unread", "Unread (%)", "Unread %", 1, 100, (0, 100), best=False)
-"""Answers that could not be read count as wrong, so that form alone can raise accuracy."""
+PERCENT = (0, 100)
+ACCURACY = Metric("correct", "Accuracy", digits=4, best=True, limits=(0, 1))
+# Before a model read what the reader could not (`judge --judge answers@MODEL`).
 UNREAD_FIRST = Metric(
-    "unread_first", "Unread by the reader (%)", "Reader %", 1, 100, (0, 100), best=False
+    "unread_first", "Unread by the reader (%)", "Reader %", 1, limits=PERCENT, headline=False
 )
-"""The same before a model read what the reader could not (`judge --judge answers@MODEL`)."""
-THINKING = Metric("thinking", "Thinking (%)", "Think %", 1, 100, (0, 100))
-REASONED = Metric("reasoned", "Reasoned (%)", "Reas. %", 1, 100, (0, 100))
-"""Conversations with reasoning in a channel of its own, not in tags."""
-WON_RATE = Metric(WON, "Won over GPT-4o (%)", "Won %", 1, 100, (0, 100))
-WORDS = Metric("words", "Words", "Words", 1, best=False)
-"""Mean words of the policy's turns: what a judge is most often gamed by."""
+# Unread answers count as wrong, so that form alone can raise accuracy.
+UNREAD = Metric("unread", "Unread (%)", "Unread %", 1, limits=PERCENT)
+THINKING = Metric(
+    "thinking", "Thinking (%)", "Think %", 1, best=True, limits=PERCENT, headline=False
+)
+# With reasoning in a channel of its own, not in tags.
+REASONED = replace(THINKING, key="reasoned", head="Reasoned (%)", short="Reas. %")
+WON = Metric("won", "Won over GPT-4o (%)", "Won %", 1, best=True, limits=PERCENT)
+# Mean words of the policy's turns: what a judge is most often gamed by.
+WORDS = Metric("words", "Words", digits=1)
 
 
 def metrics_of(setting: Setting) -> list[Metric]:
     """Return the metrics that some conversation of a setting has a number for, in order."""
     rows = setting.rows
-    basic = [ACCURACY, UNREAD]
-    if "read_by" in rows:
-        basic.insert(1, UNREAD_FIRST)
+    basic = [ACCURACY, *([UNREAD_FIRST] if "read_by" in rows else []), UNREAD]
     if setting.mode == "thinking":  # other modes do not ask for tags
         basic.append(THINKING)
     if "reasoned" in rows and rows["reasoned"].any():
         basic.append(REASONED)
-    listed = [metric for metric in basic if metric.column in rows]
     many = len(setting.judges) > 1
-    for judge, spec in setting.judges.items():
-        listed += judge_metrics(setting, judge, spec, judge if many else "R")
-    return listed + [metric for metric in (WON_RATE, WORDS) if metric.column in rows]
+    judged = [
+        metric
+        for judge, spec in setting.judges.items()
+        for metric in _judge_metrics(setting, judge, spec, judge if many else "R")
+    ]
+    return [metric for metric in (*basic, *judged, WON, WORDS) if metric.key in rows]
 
 
-def judge_metrics(
+def _judge_metrics(
     setting: Setting, judge: str, spec: JudgeSpec | None, prefix: str
 ) -> list[Metric]:
     """Return a judge's metrics; the reward only if it is not the headline times a constant."""
-    rows = setting.rows
-    start = f"{judge}/"
-    found = [c.removeprefix(start) for c in rows if c.startswith(start)]
-    found = [name for name in found if name not in ("failed", "reward")]
-    top = _headline(spec)
-    order = dict.fromkeys((top, *(spec.score_names if spec is not None else ()), *sorted(found)))
-    labels = spec.score_labels if spec is not None else {}
+    start, top = f"{judge}/", _headline(spec)
+    compares = spec is None or not spec.is_relative
+    found = sorted(c.removeprefix(start) for c in setting.rows if c.startswith(start))
+    order = dict.fromkeys((top, *(spec.score_names if spec else ()), *found))
+    labels = spec.score_labels if spec else {}
     metrics = [
         Metric(
             start + name,
             f"{prefix} {labels.get(name, name)}",
             f"{prefix} {_short(name)}",
             2,
-            limits=spec.score_limits(name) if spec is not None else None,
             best=spec is None or spec.scores_policy,
+            limits=spec.score_limits(name) if spec else None,
             judge=judge,
-            headline=name == top,
+            headline=compares and name == top,
         )
         for name in order
-        if name in found
+        if name in found and name not in ("failed", "reward")
     ]
-    reward = Metric(start + "reward", f"{prefix} reward", f"{prefix} reward", 3, judge=judge)
-    if start + "reward" in rows and (not metrics or _reward_differs(setting, judge, top)):
-        metrics.append(replace(reward, headline=not any(m.headline for m in metrics)))
+    if not _is_scaled(setting, start + "reward", start + top):
+        alone = compares and top not in found
+        head = f"{prefix} reward"
+        metrics.append(
+            Metric(start + "reward", head, digits=3, best=True, judge=judge, headline=alone)
+        )
     return metrics
 
 
@@ -117,39 +111,26 @@ def _short(name: str) -> str:
     return name.capitalize() if len(name) <= 5 else f"{name[:4].capitalize()}."
 
 
-def _reward_differs(setting: Setting, judge: str, top: str) -> bool:
-    """Return whether the reward is not the headline times a constant."""
-    rows, head = setting.rows, f"{judge}/{top}"
-    if head not in rows:
-        return True
-    both = rows.loc[rows[f"{judge}/reward"].notna(), [head, f"{judge}/reward"]]
-    score, reward = both[head], both[f"{judge}/reward"]
-    if score.isna().any() or ((score == 0) != (reward == 0)).any():
-        return True
-    return bool((reward[score != 0] / score[score != 0]).round(9).nunique() > 1)
+def _is_scaled(setting: Setting, reward: str, score: str) -> bool:
+    """Return whether a column is another one times a constant."""
+    rows = setting.rows
+    if reward not in rows or score not in rows:
+        return reward not in rows
+    known = rows.loc[rows[reward].notna(), [reward, score]]
+    total = known[score].sum()
+    factor = known[reward].sum() / total if total else 0.0
+    return bool(((known[reward] - factor * known[score]).abs() < 1e-9).all())
 
 
 def headlines(setting: Setting) -> list[Metric]:
     """Return what policies are compared by: accuracy, unread, each judge's headline, pages won,
     words. Scores that only rank conversations about one question are left out."""
-    return [
-        metric
-        for metric in metrics_of(setting)
-        if metric.column in ("correct", "unread", WON, "words")
-        or (metric.headline and not is_relative(setting, metric.judge))
-    ]
+    return [metric for metric in metrics_of(setting) if metric.headline]
 
 
 def main_metric(setting: Setting) -> Metric | None:
     """Return accuracy, else the first judge's headline; None if nothing was measured."""
-    by_rank = [m for m in headlines(setting) if m.best]
-    return by_rank[0] if by_rank else None
-
-
-def is_relative(setting: Setting, judge: str | None) -> bool:
-    """Return whether a judge's scores rank conversations about one question only."""
-    spec = setting.judges.get(judge or "")
-    return spec is not None and spec.is_relative
+    return next((metric for metric in headlines(setting) if metric.best), None)
 
 
 def scale_note(metrics: Iterable[Metric]) -> list[str]:
@@ -164,11 +145,15 @@ def scale_note(metrics: Iterable[Metric]) -> list[str]:
 
 
 def only_judge(settings: Sequence[Setting], judge: str) -> list[Setting]:
-    """Return the settings with one judge alone (and people, who are no judge's taste)."""
-    return [
-        replace(
-            setting,
-            judges={k: v for k, v in setting.judges.items() if k in (judge, PEOPLE)},
+    """Return the settings with one judge alone (and people, who are no judge's taste). Raise
+    RunError for a judge without verdicts."""
+    known = dict.fromkeys(name for setting in settings for name in setting.judges)
+    if judge not in known:
+        raise RunError(
+            f"--judge {judge}: found verdicts of {', '.join(known) or 'no judge'}; expected one of "
+            f"these, or judge first: convbench judge --judge {judge}"
         )
-        for setting in settings
+    return [
+        replace(s, judges={k: v for k, v in s.judges.items() if k in (judge, PEOPLE)})
+        for s in settings
     ]

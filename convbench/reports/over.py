@@ -1,213 +1,203 @@
-"""What is compared over something: turns, rows, rounds, seeds, settings, the best of N."""
+"""Tables over something: temperatures, turns, rows, rounds, seeds, settings, the best of N."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import comb
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from convbench.reports.document import Cell, Column, Row, Table, mean_of
+from convbench.reports.document import Cell, Column, Difference, Row, Table, mean_of
 from convbench.reports.frame import Setting, ask
-from convbench.reports.frame import mean_of as mean_of_rows
 from convbench.reports.metrics import Metric, headlines, main_metric
 from convbench.reports.policies import BASE, Policy
-from convbench.reports.tables import ERRORS, METHOD, metric_column, printed_of
-from convbench.stats.estimates import ErrorKind, estimate
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from convbench.reports.tables import ERRORS, POLICY, as_difference, printed_of
+from convbench.stats.estimates import estimate
 
 
-@dataclass(frozen=True)
-class Point:
-    """A learner's value of what is varied, and the rows that it was measured on."""
+class Point(NamedTuple):
+    """A policy at one value of what is varied."""
 
     name: str
+    """The learner, which has several points."""
     x: float
     setting: Setting
-    rows: DataFrame
+    """With the conversations of that value alone."""
+    policy: Policy
 
 
-def by_key(
-    points: Sequence[Point], key: str, head: str, kind: ErrorKind, note: str = ""
-) -> Table | None:
-    """Return means by what is varied (turns, rows, rounds, seeds), a row for each point; None
+def varies(points: Sequence[Point]) -> bool:
+    """Return whether one learner has two points."""
+    places = {(point.name, point.x) for point in points}
+    return len(places) > len({name for name, _ in places})
+
+
+def by_key(points: Sequence[Point], key: str, head: str, note: str = "") -> Table | None:
+    """Return means and paired differences to the base by what is varied, a row for each point; None
     unless one learner has two."""
-    xs: dict[str, set[float]] = {}
-    for point in points:
-        xs.setdefault(point.name, set()).add(point.x)
-    if not any(len(each) > 1 for each in xs.values()):
+    if not varies(points):
         return None
-    by_column = {m.column: m for point in points for m in headlines(point.setting)}
-    columns = (METHOD, Column(key, head), *map(metric_column, by_column.values()))
+    metrics = list({m.key: m for point in points for m in headlines(point.setting)}.values())
+    ranked = [metric for metric in metrics if metric.best]
+    columns = [POLICY, Column(key, head, digits=int(key == "temperature"))]
+    columns += [replace(metric, best=False) for metric in metrics]
+    for m in ranked:
+        change = (f"{m.head} − base", f"{m.short or m.head} − base", as_difference(m).digits)
+        columns.append(Column(f"{m.key}_difference", *change))
     rows = []
-    for point in points:
-        means = (mean_of_rows(point.rows, m.column, kind, m.scale) for m in by_column.values())
-        x = int(point.x) if point.x == int(point.x) else point.x
-        rows.append(Row((point.name, x, *means)))
-    notes = tuple(filter(None, (f"Mean ± {ERRORS[kind]}.", note)))
-    return Table(key, f"By {head.lower()}", columns, tuple(rows), notes)
+    for name, x, setting, policy in points:
+        base = setting.base_of(policy)
+        changes = [base and setting.difference(policy, base, m.key) for m in ranked]
+        means = (setting.mean(policy, m.key) for m in metrics)
+        rows.append(Row((name, x, *means, *(Difference(c) if c else None for c in changes))))
+    notes = (
+        f"Mean ± {ERRORS[points[0].setting.kind]}; differences to the policy's own base with 95% "
+        "intervals.",
+        *([note] if note else []),
+    )
+    return Table(key, f"By {head.lower()}", tuple(columns), tuple(rows), notes)
 
 
-def _point(setting: Setting, policy: Policy, name: str, x: float) -> Point:
-    return Point(name, x, setting, setting.rows_of(policy))
-
-
-def round_points(setting: Setting) -> list[Point]:
-    """Return the rounds of each learner that has several, its base as round 0."""
-    points: list[Point] = []
-    for learner in dict.fromkeys(p.learner for p in setting.policies if p.round is not None):
-        rounds = [p for p in setting.policies if p.learner == learner and p.round is not None]
-        base = setting.base_of(rounds[0])
-        points += [_point(setting, base, learner, 0)] if base else []
-        points += [_point(setting, p, learner, p.round or 0) for p in rounds]
-    return points
-
-
-def row_points(setting: Setting) -> list[Point]:
-    """Return the policies of one recipe that were trained on different numbers of rows."""
-    sized = [
-        (str((p.recipe or {}).get("name")), _unit(p), p)
-        for p in setting.policies
-        if p.rows is not None and p.round is None
-    ]
-    several = {
-        key
-        for key in {(name, unit) for name, unit, _ in sized}
-        if len({p.rows for name, unit, p in sized if (name, unit) == key}) > 1
-    }
-    points = [
-        _point(setting, p, f"{_label(p)} ({unit}s)", p.rows or 0)
-        for name, unit, p in sized
-        if (name, unit) in several
-    ]
-    return sorted(points, key=lambda point: (point.name, point.x))
-
-
-def _label(policy: Policy) -> str:
-    recipe = policy.recipe or {}
-    return str(recipe.get("label") or recipe.get("name"))
-
-
-def _unit(policy: Policy) -> str:
-    training = policy.trainings[0] if policy.trainings else {}
-    return str(training.get("unit") or ((policy.recipe or {}).get("data") or {}).get("unit", "row"))
-
-
-def seed_points(setting: Setting) -> list[Point]:
-    """Return the seeds of each policy that is pooled over several."""
+def over_points(setting: Setting) -> list[tuple[list[Point], str, str, str]]:
+    """Return what varies within a setting, with its key, head and a note."""
     return [
-        Point(policy.name, float(seed), setting, own[own["seed"] == seed])
-        for policy in setting.policies
-        if len(policy.runs) > 1
-        for own in [setting.rows_of(policy)]
-        for seed in sorted(own["seed"].unique())
+        (_temperatures(setting), "temperature", "Temperature", ""),
+        (list(_rounds(setting)), "rounds", "Round", "Round 0 is the base."),
+        (list(_sizes(setting)), "rows", "Rows", ""),
+        (_seeds(setting), "seeds", "Seed", ""),
     ]
-
-
-def over_seeds(setting: Setting) -> Table | None:
-    """Return the mean and error over seeds, each seed one observation: they include drawing the
-    questions and training again. None if nothing is pooled."""
-    pooled = [policy for policy in setting.policies if len(policy.runs) > 1]
-    if not pooled:
-        return None
-    metrics = headlines(setting)
-    rows = []
-    for policy in pooled:
-        own = setting.rows_of(policy)
-        cells = []
-        for m in metrics:
-            by_seed = own.groupby("seed")[m.column].mean().dropna() * m.scale
-            cells.append(estimate(by_seed.index, by_seed.to_numpy()))
-        rows.append(Row((policy.name, *cells)))
-    notes = ("Mean ± standard error with every seed as one observation.",)
-    columns = (METHOD, *map(metric_column, metrics))
-    return Table("over-seeds", "Over seeds", columns, tuple(rows), notes)
 
 
 def turn_points(settings: Sequence[Setting]) -> list[Point]:
     """Return the policies of settings that differ in the number of turns alone."""
-    turns = {setting.turns for setting in settings}
-    if len(turns) < 2:
-        return []
-    names = dict.fromkeys(p.name for setting in settings for p in setting.policies)
     return [
-        _point(setting, policy, name, setting.turns)
-        for name in names
+        Point(name, setting.turns, setting, policy)
+        for name in dict.fromkeys(p.name for setting in settings for p in setting.policies)
         for setting in sorted(settings, key=lambda s: s.turns)
         for policy in setting.policies
         if policy.name == name
     ]
 
 
-def matrix(settings: Sequence[Setting], kind: ErrorKind, *, paper: bool = False) -> Table | None:
+def _temperatures(setting: Setting) -> list[Point]:
+    parts = _split(setting, "temperature")
+    return [Point(p.name, x, part, p) for p in setting.policies for x, part in parts]
+
+
+def _split(setting: Setting, column: str) -> list[tuple[float, Setting]]:
+    """Return each value of a column with the setting of its rows."""
+    if column not in setting.rows:
+        return []
+    parts = setting.rows.groupby(column)
+    return [(float(value), replace(setting, rows=rows)) for value, rows in parts]
+
+
+def _rounds(setting: Setting) -> Iterator[Point]:
+    """Yield the rounds of each learner that has several, its base as round 0."""
+    for learner in dict.fromkeys(p.learner for p in setting.policies if p.round is not None):
+        rounds = [p for p in setting.policies if p.learner == learner and p.round is not None]
+        base = setting.base_of(rounds[0])
+        yield from (Point(learner, 0, setting, base) for base in [base] if base)
+        yield from (Point(learner, p.round or 0, setting, p) for p in rounds)
+
+
+def _sizes(setting: Setting) -> Iterator[Point]:
+    """Yield the policies of one recipe that were trained on different numbers of rows."""
+    sized: dict[tuple[str, str], list[Policy]] = {}
+    for p in setting.policies:
+        if p.rows is not None and p.round is None:
+            unit = str(p.trainings[0].get("unit") or p.data.get("unit", "row"))
+            sized.setdefault((str(p.recipe.get("name")), unit), []).append(p)
+    for (_, unit), some in sorted(sized.items()):
+        if len({p.rows for p in some}) > 1:
+            for p in sorted(some, key=lambda p: p.rows or 0):
+                yield Point(f"{p.label} ({unit}s)", p.rows or 0, setting, p)
+
+
+def _seeds(setting: Setting) -> list[Point]:
+    """Return the seeds of each policy that is pooled over several."""
+    pooled, parts = [p for p in setting.policies if len(p.runs) > 1], _split(setting, "seed")
+    return [Point(p.name, x, part, p) for p in pooled for x, part in parts]
+
+
+def over_seeds(setting: Setting) -> Table | None:
+    """Return means with errors clustered by seed, so that they include drawing the questions and
+    training again. None if nothing is pooled."""
+    pooled = [policy for policy in setting.policies if len(policy.runs) > 1]
+    if not pooled:
+        return None
+    metrics = headlines(setting)
+    rows = setting.rows.assign(group=setting.rows["seed"])
+    by_seed = replace(setting, kind="clustered", rows=rows)
+    means = tuple(Row((p.name, *(by_seed.mean(p, m.key) for m in metrics))) for p in pooled)
+    notes = ("Mean ± standard error clustered by seed.",)
+    return Table("over-seeds", "Over seeds", (POLICY, *metrics), means, notes)
+
+
+def matrix(settings: Sequence[Setting], *, paper: bool = False) -> Table | None:
     """Return policies by settings in the metric that most have, with the number of settings in
     which a policy is first, and among the first two; equal numbers share a place.
 
     None for one setting, or if no policy but a base is in two of them.
     """
     measured = [(setting, metric) for setting in settings if (metric := main_metric(setting))]
-    known = [metric.column for _, metric in measured]
-    here = [(s, m) for s, m in measured if m.column == max(known, key=known.count)]
-    names = list(dict.fromkeys(p.name for setting, _ in here for p in setting.policies))
-    shared = [n for n in names if sum(_find(s, n) is not None for s, _ in here) > 1]
-    if len(here) < 2 or all(name.partition(" (")[0] == BASE for name in shared):
+    known = [metric.key for _, metric in measured]
+    here = [(s, m) for s, m in measured if m.key == max(known, key=known.count)]
+    ours: dict[str, list[Cell]] = {}
+    theirs: dict[str, list[Cell]] = {}
+    for place, (setting, metric) in enumerate(here):
+        for policy in setting.policies:
+            cells = ours.setdefault(policy.name, [None] * len(here))
+            cells[place] = setting.mean(policy, metric.key)
+        for row in printed_of(setting) if paper else []:
+            if metric.key in row.values and not row.rows:
+                cells = theirs.setdefault(f"{row.name}, printed", [None] * len(here))
+                cells[place] = cells[place] or row.values[metric.key]
+    shared = {name for name, cells in ours.items() if len(here) - cells.count(None) > 1}
+    if all(name.partition(" (")[0] == BASE for name in shared):
         return None
-    rows = [Row((name, *(_mean(s, name, m, kind) for s, m in here))) for name in names]
-    rows += _printed_rows(here) if paper else []
-    tasks, digits = [setting.task for setting, _ in here], here[0][1].digits
-    heads = [s.task if tasks.count(s.task) == 1 else s.title for s, _ in here]
-    columns = (METHOD, *(Column(head, head, digits=digits, best=True) for head in heads))
+    metric = here[0][1]
+    columns = (POLICY, *(replace(metric, key=head, head=head, short="") for head in _heads(here)))
+    rows = [Row((name, *cells)) for name, cells in ours.items()]
+    rows += [Row((name, *cells), printed=True) for name, cells in theirs.items()]
     ranked = Table("", "", columns, tuple(rows)).ranks()
-    whole = []
-    for row, ranks in zip(rows, ranked, strict=True):
-        means = [value for cell in row.cells[1:] if (value := mean_of(cell)) is not None]
-        mean = fmean(means) if len(means) == len(here) else None
-        first = ranks.count(1)
-        whole.append(Row((*row.cells, mean, first, first + ranks.count(2)), row.printed))
-    more = (Column("mean", "Mean", digits=digits), Column("first", "First"))
+    whole = [
+        Row(
+            (*row.cells, _mean(row.cells[1:]), ranks.count(1), ranks.count(1) + ranks.count(2)),
+            row.printed,
+        )
+        for row, ranks in zip(rows, ranked, strict=True)
+    ]
+    more = (Column("mean", "Mean", digits=metric.digits), Column("first", "First"))
     notes = (
-        f"{here[0][1].head}, mean ± {ERRORS[kind]}. Mean: all settings alike. First, first two: in "
-        "how many settings; equal numbers share a place.",
+        f"{metric.head}, mean ± {ERRORS[here[0][0].kind]}. Mean: all settings alike. First, first "
+        "two: in how many settings; equal numbers share a place.",
     )
     columns = (*columns, *more, Column("first_two", "First two"))
     return Table("matrix", "Policies by settings", columns, tuple(whole), notes)
 
 
-def _mean(setting: Setting, name: str, metric: Metric, kind: ErrorKind) -> Cell:
-    policy = _find(setting, name)
-    return None if policy is None else setting.mean(policy, metric.column, kind, metric.scale)
+def _heads(here: Sequence[tuple[Setting, Metric]]) -> list[str]:
+    tasks = [setting.task for setting, _ in here]
+    return [s.task if tasks.count(s.task) == 1 else s.title for s, _ in here]
 
 
-def _find(setting: Setting, name: str) -> Policy | None:
-    return next((policy for policy in setting.policies if policy.name == name), None)
-
-
-def _printed_rows(here: Sequence[tuple[Setting, Metric]]) -> list[Row]:
-    """Return what papers print of these settings, a row for each method."""
-    found: dict[str, list[Cell]] = {}
-    for place, (setting, metric) in enumerate(here):
-        for row in printed_of(setting):
-            value = row.values.get(metric.column)
-            if value is not None and not row.rows:
-                cells = found.setdefault(row.name, [None] * len(here))
-                cells[place] = cells[place] or value.scaled(metric.scale)
-    return [Row((f"{name}, printed", *cells), printed=True) for name, cells in found.items()]
+def _mean(cells: Sequence[Cell]) -> float | None:
+    """Return the mean over all settings alike; None unless all are known."""
+    means = [value for cell in cells if (value := mean_of(cell)) is not None]
+    return fmean(means) if len(means) == len(cells) else None
 
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 ORACLE = "the best one (oracle)"
-
-
 CREDIT = """
 SELECT conversation_id, source, sum(advantage) AS credit FROM advantages
 GROUP BY conversation_id, source
 """
 
 
-def best_of_n(setting: Setting, kind: ErrorKind) -> Table | None:
+def best_of_n(setting: Setting) -> Table | None:
     """Return the expected reward of the best of N conversations about a question, picked by the sum
     of its turns' credit and by an oracle.
 
@@ -230,10 +220,11 @@ def best_of_n(setting: Setting, kind: ErrorKind) -> Table | None:
         groups = [some["group"].iloc[0] for some in asked]
         for picker, column in ((source, "credit"), (ORACLE, "reward")):
             pairs = [list(zip(some[column], some["reward"], strict=True)) for some in asked]
-            means = (estimate(groups, [best_of(each, n) for each in pairs], kind) for n in sizes)
+            values = ([best_of(each, n) for each in pairs] for n in sizes)
+            means = (estimate(groups, each, setting.kind) for each in values)
             rows.append(Row((name, picker, len(asked), *means)))
     columns = (
-        METHOD,
+        POLICY,
         Column("picked_by", "picked by", text=True),
         Column("questions", "questions"),
         *(Column(f"best_of_{n}", f"N = {n}", digits=3) for n in sizes),
@@ -241,7 +232,7 @@ def best_of_n(setting: Setting, kind: ErrorKind) -> Table | None:
     notes = (
         f"Expected reward by {judge} of the conversation with the most credit among N of a "
         "question's, drawn without replacement; N = 1 is the mean. A critic sees the hidden "
-        f"reference: this is what its credit is worth. Mean ± {ERRORS[kind]}.",
+        f"reference: this is what its credit is worth. Mean ± {ERRORS[setting.kind]}.",
     )
     return Table("best-of-n", "Best of N by credit", columns, tuple(rows), notes)
 
@@ -249,15 +240,13 @@ def best_of_n(setting: Setting, kind: ErrorKind) -> Table | None:
 def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
     """Return the expected second value of the pair with the largest first value among `n` pairs
     drawn without replacement; ties are broken at random."""
-    count = len(scored)
-    order = sorted(scored, key=lambda pair: -pair[0])
-    total, at = 0.0, 0
-    while at < count:
-        end = at
-        while end < count and order[end][0] == order[at][0]:
-            end += 1
+    tops = sorted({top for top, _ in scored}, reverse=True)
+    total, above = 0.0, 0
+    for top in tops:
+        tied = [value for first, value in scored if first == top]
+        left = len(scored) - above
         # The largest is in this tie if none above it and at least one of the tie was drawn.
-        chance = (comb(count - at, n) - comb(count - end, n)) / comb(count, n)
-        total += chance * fmean(value for _, value in order[at:end])
-        at = end
+        chance = (comb(left, n) - comb(left - len(tied), n)) / comb(len(scored), n)
+        total += chance * fmean(tied)
+        above += len(tied)
     return total

@@ -5,52 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from convbench.judges.duels import duels_of
 from convbench.judges.kinds import kind_of
-from convbench.reports.document import Cell, Column, Row, Table
-from convbench.reports.frame import Setting, ask
+from convbench.reports.document import Column, Row, Table
+from convbench.reports.frame import Setting
 from convbench.reports.metrics import WON
 from convbench.reports.policies import Policy
 from convbench.reports.published import is_named
-from convbench.stats.estimates import ErrorKind, holm
+from convbench.schema.judge import Comparison
+from convbench.stats.estimates import holm
 from convbench.stats.wins import Duel, Wins, win_rate
-from convbench.store import Run
+from convbench.store.notes import newest_comparisons
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COMPARISONS = """
-SELECT "first" AS shown_first, "second" AS shown_second, judge, preferred, group_id, fingerprint
-FROM raw.comparisons ORDER BY ended
-"""
 RIVAL = "gpt-4o"
 """The model whose pages a paper's win rates are over."""
 
 
-def read_comparisons(runs: Sequence[Run]) -> DataFrame:
-    """Return the comparisons stored with these runs, of each judge those by its newest rubric."""
-    (found,) = ask(runs, ("comparisons",), COMPARISONS)
-    newest = found.groupby("judge")["fingerprint"].transform("last")
-    return found[found["fingerprint"] == newest]
-
-
-def wins_table(setting: Setting, comparisons: DataFrame, kind: ErrorKind) -> Table | None:
+def wins_table(setting: Setting) -> Table | None:
     """Return the win rate of every two policies that a judge compared, or whose pages it scored,
     bases second; None without any."""
-    lines = [*_compared(setting, comparisons, kind), *_of_pages(setting, kind)]
-    if not lines:
+    bases = {base.name for p in setting.policies if (base := setting.base_of(p)) is not None}
+    pairs = list(combinations(sorted(setting.policies, key=lambda p: p.name in bases), 2))
+    found = [*_compared(setting, pairs), *_of_pages(setting, pairs)]
+    by_judge: dict[str, list[tuple[str, Wins]]] = {}
+    for judge, (first, second), duels in found:
+        wins = win_rate(duels, setting.kind)
+        if wins is not None:
+            by_judge.setdefault(judge, []).append((f"{first.name} over {second.name}", wins))
+    rows = [
+        Row((name, judge, w.rate, w.wins, w.ties, w.losses, 100 * w.flips, p))
+        for judge, some in by_judge.items()
+        for (name, w), p in zip(some, holm([_p_of_half(w) for _, w in some]), strict=True)
+    ]
+    if not rows:
         return None
-    tested = [_p_of_half(wins) for *_, wins in lines]
-    adjusted: list[float | None] = [None] * len(lines)
-    for judge in dict.fromkeys(judge for judge, *_ in lines):
-        places = [i for i, (own, *_) in enumerate(lines) if own == judge]
-        for place, p in zip(places, holm([tested[i] for i in places]), strict=True):
-            adjusted[place] = p
-    rows = tuple(
-        Row((f"{first} over {second}", judge, *_cells(wins), p))
-        for (judge, first, second, wins), p in zip(lines, adjusted, strict=True)
-    )
     columns = (
         Column("policies", "Policies", text=True),
         Column("judge", "judge", text=True),
@@ -63,78 +56,48 @@ def wins_table(setting: Setting, comparisons: DataFrame, kind: ErrorKind) -> Tab
         "Win rate of the first ± standard error clustered by group; a tie is half a win. Flips: "
         "pairs in which the order of showing decides. p: of a rate of one half.",
     )
-    return Table("wins", "Win rates", columns, rows, notes)
-
-
-def _cells(wins: Wins) -> tuple[Cell, ...]:
-    return (wins.rate, wins.wins, wins.ties, wins.losses, 100 * wins.flips)
+    return Table("wins", "Win rates", columns, tuple(rows), notes)
 
 
 def _p_of_half(wins: Wins) -> float | None:
     return replace(wins.rate, mean=wins.rate.mean - 0.5).p
 
 
-def _opponents(setting: Setting) -> Iterator[tuple[Policy, Policy]]:
-    """Yield every two policies, bases second."""
-    bases = {base.name for p in setting.policies if (base := setting.base_of(p)) is not None}
-    yield from combinations(sorted(setting.policies, key=lambda p: p.name in bases), 2)
+Found = Iterator[tuple[str, tuple[Policy, Policy], list[Duel]]]
+"""A judge, two policies, and their duels."""
 
 
-def _compared(
-    setting: Setting, comparisons: DataFrame, kind: ErrorKind
-) -> Iterator[tuple[str, str, str, Wins]]:
-    samples = {
-        policy.name: dict(
-            zip(own["conversation_id"], own["unit"].str.rpartition("@")[0], strict=True)
-        )
-        for policy in setting.policies
-        for own in [setting.rows_of(policy)]
-    }
-    for judge, some in comparisons.groupby("judge", sort=False):
-        known = some[some["preferred"].notna()]
-        for first, second in _opponents(setting):
-            duels = duels_of(known, samples[first.name], samples[second.name])
-            wins = win_rate(duels, kind)
-            if wins is not None:
-                yield str(judge), first.name, second.name, wins
+def _compared(setting: Setting, pairs: Sequence[tuple[Policy, Policy]]) -> Found:
+    """Yield what judges compared, of each judge by its newest rubric."""
+    by_judge: dict[str, list[Comparison]] = {}
+    known = (comparison for run in setting.runs for comparison in newest_comparisons(run))
+    for comparison in sorted(known, key=lambda comparison: comparison.ended or ""):
+        by_judge.setdefault(comparison.judge, []).append(comparison)
+    for judge, some in by_judge.items():
+        newest = [one for one in some if one.fingerprint == some[-1].fingerprint]
+        for first, second in pairs:
+            samples = (_samples(setting, policy) for policy in (first, second))
+            yield judge, (first, second), duels_of(newest, *samples)
 
 
-def duels_of(
-    comparisons: DataFrame, mine: Mapping[str, str], theirs: Mapping[str, str]
-) -> list[Duel]:
-    """Return the pairs whose both orders were judged; `mine` and `theirs` map conversations to
-    question and sample, which both of a pair share. The last of an order counts."""
-    pairs: dict[tuple[str, str], dict[bool, Any]] = {}
-    for row in comparisons.itertuples():
-        ahead = row.shown_first in mine
-        shown = (row.shown_first, row.shown_second)
-        own, other = shown if ahead else shown[::-1]
-        if own in mine and other in theirs and mine[own] == theirs[other]:
-            pairs.setdefault((own, other), {})[ahead] = row
-    return [
-        Duel(both[True].group_id, both[True].preferred, 1 - both[False].preferred)
-        for both in pairs.values()
-        if len(both) == 2
-    ]
+def _samples(setting: Setting, policy: Policy) -> Mapping[str, str]:
+    """Return question and sample of each conversation of a policy, by its id."""
+    own = setting.rows_of(policy)
+    samples = own["unit"].str.rpartition("@")[0]
+    return dict(zip(own["conversation_id"], samples, strict=True))
 
 
 def _page_judges(setting: Setting) -> list[str]:
-    return [
-        judge
-        for judge, spec in setting.judges.items()
-        if spec is not None and kind_of(spec).measures == "pages"
-    ]
+    specs = {name: spec for name, spec in setting.judges.items() if spec is not None}
+    return [name for name, spec in specs.items() if kind_of(spec).measures == "pages"]
 
 
-def _of_pages(setting: Setting, kind: ErrorKind) -> Iterator[tuple[str, str, str, Wins]]:
-    """Yield the win rates of policies by the scores of their pages about one task."""
+def _of_pages(setting: Setting, pairs: Sequence[tuple[Policy, Policy]]) -> Found:
+    """Yield duels by the scores of pages about one task."""
     for judge in _page_judges(setting):
-        for first, second in _opponents(setting):
-            points = _points(setting, f"{judge}/overall", first, second)
-            duels = [Duel(group, value, value) for group, value in points.to_numpy()]
-            wins = win_rate(duels, kind)
-            if wins is not None:
-                yield judge, first.name, second.name, wins
+        for pair in pairs:
+            points = _points(setting, f"{judge}/overall", *pair)
+            yield judge, pair, [Duel(group, won, won) for group, won in points.to_numpy()]
 
 
 def _points(setting: Setting, column: str, first: Policy, second: Policy) -> DataFrame:
@@ -145,13 +108,13 @@ def _points(setting: Setting, column: str, first: Policy, second: Policy) -> Dat
     )
     both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other"))
     mine, other = both[column], both[f"{column}_other"]
-    points = (mine > other) + 0.5 * (mine == other)
-    return both[["group"]].assign(points=points.astype(float))
+    return both[["group"]].assign(points=(mine > other) + 0.5 * (mine == other))
 
 
 def with_pages_won(setting: Setting) -> Setting:
-    """Return the setting with a column for pages won over GPT-4o's, where that was evaluated."""
-    untrained = (policy for policy in setting.policies if policy.recipe is None)
+    """Return the setting with a column for pages won over GPT-4o's in percent, where that was
+    evaluated."""
+    untrained = (policy for policy in setting.policies if not policy.recipe)
     rival = next((policy for policy in untrained if is_named(RIVAL, policy.model_name)), None)
     judges = _page_judges(setting)
     if rival is None or not judges:
@@ -159,7 +122,7 @@ def with_pages_won(setting: Setting) -> Setting:
     rows = setting.rows.copy()
     for policy in setting.policies:
         if policy is not rival:
-            won = _points(setting, f"{judges[0]}/overall", policy, rival)["points"]
+            won = 100 * _points(setting, f"{judges[0]}/overall", policy, rival)["points"]
             own = rows["policy"] == policy.name
-            rows.loc[own, WON] = rows.loc[own, "unit"].map(won)
+            rows.loc[own, WON.key] = rows.loc[own, "unit"].map(won)
     return replace(setting, rows=rows)

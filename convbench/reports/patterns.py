@@ -43,23 +43,25 @@ SHAPES = ("o", "s", "^", "D", "P")
 """Markers of the patterns, the largest first: circle, square and triangle as in the paper."""
 
 
-def patterns_part(settings: Sequence[Setting]) -> tuple[Part, dict[str, bytes]]:
-    """Return the part on language patterns, a row for each setting and policy with a picture a
-    setting, and the points as CSV by file name.
+def patterns_part(settings: Sequence[Setting], *, plots: bool) -> tuple[Part, dict[str, bytes]]:
+    """Return the part on language patterns, a row for each setting and policy; with `plots` also a
+    picture a setting, and the points as CSV by file name.
 
     Raise DataError if a setting's replies share no usable word, MissingDependency without the extra
     `analysis`.
     """
     import pandas as pd
 
-    found = {setting.title: analyse(final_replies(setting)) for setting in settings}
-    shown = [_draw(title, rows) for title, (rows, _) in found.items() if "x" in rows]
+    found = {setting.title: analyse(final_replies(setting), plane=plots) for setting in settings}
     tables = (_table({title: rows for title, (rows, _) in found.items()}), _common_table(found))
+    title = "Language patterns"
+    if not plots:
+        return Part(title, (), tables), {}
+    shown = tuple(_draw(title, rows) for title, (rows, _) in found.items() if "x" in rows)
     points = pd.concat([rows.assign(setting=title) for title, (rows, _) in found.items()])
     columns = ("setting", "policy", "conversation_id", "pattern", "x", "y")
     text = points.reindex(columns=columns).to_csv(index=False)
-    part = Part("Language patterns", (), tables, tuple(shown))
-    return part, {"patterns.csv": text.encode()}
+    return Part(title, (), tables, shown), {"patterns.csv": text.encode()}
 
 
 def final_replies(setting: Setting) -> DataFrame:
@@ -80,20 +82,21 @@ def final_replies(setting: Setting) -> DataFrame:
     return pd.DataFrame(rows, columns=["policy", "conversation_id", "group", "words"])
 
 
-def analyse(replies: DataFrame) -> tuple[DataFrame, frozenset[str]]:
+def analyse(replies: DataFrame, *, plane: bool) -> tuple[DataFrame, frozenset[str]]:
     """Return the replies with what was found of each, and the common words; the same replies give
     the same result.
 
-    `pattern` is 0 for the largest pattern. Where uncommon words allow it there are `x` and `y`, the
-    place in the plane, `distance`, the mean cosine distance to the ten nearest replies, and
-    `silhouette` among the policies.
+    `pattern` is 0 for the largest pattern. Where uncommon words allow it there are `distance`, the
+    mean cosine distance to the ten nearest replies, `silhouette` among the policies, and with
+    `plane` (which takes longest) `x` and `y`, the place in the plane.
     """
     common = common_words(replies)
     apart = tfidf([" ".join(w for w in words if w not in common) for words in replies["words"]])
     inside = [" ".join(w for w in words if w in common) for words in replies["words"]]
     found = replies.assign(pattern=clusters(inside))
     if apart is not None and len(found) >= FEWEST:
-        found[["x", "y"]] = _plane(apart)
+        if plane:
+            found[["x", "y"]] = _plane(apart)
         found["distance"] = _distances(apart)
         if 1 < found["policy"].nunique() < len(found):
             from sklearn.metrics import silhouette_samples
@@ -199,9 +202,9 @@ def _table(found: Mapping[str, DataFrame]) -> Table:
         for title, replies in found.items()
         for name, own in replies.groupby("policy", sort=False)
     ]
-    bare = [title for title, replies in found.items() if "x" not in replies]
+    bare = [title for title, replies in found.items() if "distance" not in replies]
     notes = (
-        *(f"No picture of {title}: too few replies or uncommon words." for title in bare),
+        *(f"No distances of {title}: too few replies or uncommon words." for title in bare),
         "Patterns: K-means over common words, the largest first; share of replies ± clustered "
         "error. Density: mean cosine distance to the ten nearest replies by uncommon words. "
         "Separation: silhouette among the policies. Outliers: beyond three median distances. "

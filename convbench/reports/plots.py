@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import MissingDependency
-from convbench.reports.document import Picture, Row, Table, mean_of, slug
+from convbench.reports.document import Picture, mean_of, slug
 from convbench.reports.frame import Setting
 from convbench.reports.metrics import Metric, headlines, metrics_of
-from convbench.reports.over import by_key, round_points, row_points, turn_points
+from convbench.reports.over import Point, over_points, turn_points, varies
 from convbench.reports.selfedits import forgetting_sequences, mean_matrix
-from convbench.reports.tables import by_temperature
-from convbench.stats.estimates import ErrorKind, Estimate
+from convbench.stats.estimates import Estimate
 from convbench.util.install import with_extra
 
 if TYPE_CHECKING:
@@ -71,39 +70,30 @@ def new_figure(height: float) -> Figure:
 
 
 def picture(figure: Figure, name: str, caption: str) -> Picture:
-    """Return a figure as SVG, PNG and PDF; nothing is written to disk."""
+    """Return a figure as SVG, PDF and PNG; nothing is written to disk."""
     drawn = {}
-    for kind in ("svg", "png", "pdf"):
+    for kind in ("svg", "pdf", "png"):
         out = io.BytesIO()
         figure.savefig(out, format=kind, dpi=300, metadata={"Title": caption})
         drawn[kind] = out.getvalue()
-    return Picture(slug(name), caption, drawn["svg"].decode(), drawn["png"], drawn["pdf"])
+    return Picture(slug(name), caption, drawn)
 
 
-def setting_pictures(setting: Setting, kind: ErrorKind) -> list[Picture]:
-    """Return the pictures of one setting."""
+def setting_pictures(setting: Setting) -> Iterator[Picture]:
+    """Yield the pictures of one setting."""
     with drawing():
-        curves = (
-            (by_temperature(setting, kind), "temperature"),
-            (by_key(round_points(setting), "rounds", "Round", kind), "rounds"),
-            (by_key(row_points(setting), "rows", "Rows", kind), "rows"),
-        )
-        drawn = [
-            _dots(setting, kind),
-            *_radars(setting, kind),
-            *(_curves(setting, table, x) for table, x in curves if table is not None),
-            _training(setting),
-            _forgetting(setting),
-        ]
-    return [one for one in drawn if one is not None]
+        yield from _dots(setting)
+        yield from _radars(setting)
+        for points, key, head, _ in over_points(setting):
+            yield from _curves(setting, points, key, head)
+        yield from _training(setting)
+        yield from _forgetting(setting)
 
 
-def turn_pictures(settings: Sequence[Setting], kind: ErrorKind) -> list[Picture]:
-    """Return curves over the number of turns of settings that differ in it alone."""
-    table = by_key(turn_points(settings), "turns", "Turns", kind)
+def turns_picture(settings: Sequence[Setting]) -> Iterator[Picture]:
+    """Yield curves over the number of turns of settings that differ in it alone."""
     with drawing():
-        found = None if table is None else _curves(settings[0], table, "turns")
-    return [] if found is None else [found]
+        yield from _curves(settings[0], turn_points(settings), "turns", "Turns")
 
 
 def looks(names: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -130,17 +120,17 @@ def _grid(figure: Figure, panels: int, across: int = 3) -> list[Any]:
     return list(grid.flat[:panels])
 
 
-def _dots(setting: Setting, kind: ErrorKind) -> Picture | None:
-    """Return means with 95% intervals, a panel a metric; the first base is a dotted line."""
+def _dots(setting: Setting) -> Iterator[Picture]:
+    """Yield means with 95% intervals, a panel a metric; the first base is a dotted line."""
     metrics = [m for m in headlines(setting) if m.best]
     if not metrics:
-        return None
+        return
     names = [policy.name for policy in setting.policies]
     bases = [base.name for p in setting.policies if (base := setting.base_of(p)) is not None]
     figure = new_figure((0.5 + 0.2 * len(names)) * math.ceil(len(metrics) / 3) + 0.4)
     for axes, metric in zip(_grid(figure, len(metrics)), metrics, strict=True):
         for place, policy in enumerate(setting.policies):
-            number = setting.mean(policy, metric.column, kind, metric.scale)
+            number = setting.mean(policy, metric.key)
             if number is None:
                 continue
             color, marker = looks(names)[policy.name]
@@ -152,13 +142,12 @@ def _dots(setting: Setting, kind: ErrorKind) -> Picture | None:
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel(metric.head)
         axes.grid(axis="y", visible=False)
-    caption = f"{setting.title}: means with 95% intervals ({kind} errors); dotted: {bases[0]}." if (
-        bases
-    ) else f"{setting.title}: means with 95% intervals ({kind} errors)."  # fmt: skip
-    return picture(figure, f"means {setting.title}", caption)
+    dotted = f"; dotted: {bases[0]}" if bases else ""
+    caption = f"{setting.title}: means with 95% intervals ({setting.kind} errors){dotted}."
+    yield picture(figure, f"means {setting.title}", caption)
 
 
-def _radars(setting: Setting, kind: ErrorKind) -> Iterator[Picture]:
+def _radars(setting: Setting) -> Iterator[Picture]:
     """Yield a radar of each judge with three metrics on one scale, a polygon a policy."""
     for judge in setting.judges:
         metrics = [m for m in metrics_of(setting) if m.judge == judge and m.limits]
@@ -168,12 +157,13 @@ def _radars(setting: Setting, kind: ErrorKind) -> Iterator[Picture]:
         angles = [2 * math.pi * number / len(metrics) for number in range(len(metrics))]
         figure = new_figure(3.6)
         axes: Any = figure.add_subplot(projection="polar")
-        for name, (color, marker) in looks([p.name for p in setting.policies]).items():
-            policy = next(p for p in setting.policies if p.name == name)
-            means = [mean_of(setting.mean(policy, m.column, kind)) for m in metrics]
+        colors = looks([policy.name for policy in setting.policies])
+        for policy in setting.policies:
+            means = [mean_of(setting.mean(policy, metric.key)) for metric in metrics]
             if None not in means:
-                axes.plot([*angles, angles[0]], [*means, means[0]], color=color, marker=marker,
-                          label=name)  # fmt: skip
+                color, marker = colors[policy.name]
+                around = ([*angles, angles[0]], [*means, means[0]])
+                axes.plot(*around, color=color, marker=marker, label=policy.name)
         axes.set_xticks(angles, [metric.head for metric in metrics])
         axes.tick_params(axis="x", pad=14)
         axes.set_ylim(*(metrics[0].limits or (0, 1)))
@@ -182,49 +172,47 @@ def _radars(setting: Setting, kind: ErrorKind) -> Iterator[Picture]:
         yield picture(figure, f"radar {judge} {setting.title}", caption)
 
 
-def _curves(setting: Setting, table: Table, x: str) -> Picture | None:
-    """Return a line a policy over the x of a table, a panel a metric; a policy of the setting that
-    has no x is a level line."""
-    place = next(i for i, column in enumerate(table.columns) if column.key == x)
-    metrics = [m for m in headlines(setting) if m.best]
-    columns = {column.key: i for i, column in enumerate(table.columns)}
-    shown = [m for m in metrics if m.column in columns]
-    if not shown:
-        return None
-    lines: dict[str, list[Row]] = {}
-    for row in table.rows:
-        lines.setdefault(str(row.cells[0]), []).append(row)
-    drawn = [n.partition(" (")[0] for n in lines]
-    others = [p for p in setting.policies if p.recipe is None and p.name not in drawn]
+def _curves(setting: Setting, points: Sequence[Point], key: str, head: str) -> Iterator[Picture]:
+    """Yield a line a policy over what is varied, a panel a metric; a policy of the setting that has
+    no x is a level line."""
+    metrics = [metric for metric in headlines(setting) if metric.best]
+    if not metrics or not varies(points):
+        return
+    colors = looks([point.name for point in points])
+    drawn = {point.policy.name for point in points}
+    level = [p for p in setting.policies if not p.recipe and p.name not in drawn]
     figure = new_figure(2.6)
-    for axes, metric in zip(_grid(figure, len(shown)), shown, strict=True):
-        for name, (color, marker) in looks(list(lines)).items():
-            points = [
-                (mean_of(row.cells[place]), row.cells[columns[metric.column]])
-                for row in lines[name]
+    for axes, metric in zip(_grid(figure, len(metrics)), metrics, strict=True):
+        for name, (color, marker) in colors.items():
+            known = [
+                (point.x, number, _span(number, metric))
+                for point in points
+                if point.name == name
+                if (number := point.setting.mean(point.policy, metric.key)) is not None
             ]
-            known = [(a, b) for a, b in points if a is not None and isinstance(b, Estimate)]
-            spans = [_span(number, metric) for _, number in known]
             axes.errorbar(
-                [a for a, _ in known],
-                [number.mean for _, number in known],
-                yerr=[[low for low, _ in spans], [high for _, high in spans]],
+                [x for x, *_ in known],
+                [number.mean for _, number, _ in known],
+                yerr=[[span[side] for *_, span in known] for side in (0, 1)],
                 label=name,
                 color=color,
                 marker=marker,
             )
-        for number, policy in enumerate(others if x != "temperature" else ()):
-            level = setting.mean(policy, metric.column, scale=metric.scale)
-            if level is not None:
-                style = (":", "--", "-.")[number % 3]
-                axes.axhline(level.mean, color=GREY, linestyle=style, label=policy.name)
-        axes.set_xlabel(table.columns[place].head)
+        for place, policy in enumerate(level):
+            mean = setting.mean(policy, metric.key)
+            if mean is not None:
+                style = (":", "--", "-.")[place % 3]
+                axes.axhline(mean.mean, color=GREY, linestyle=style, label=policy.name)
+        axes.set_xlabel(head)
         axes.set_ylabel(metric.head)
+    _legend(figure)
+    caption = f"{setting.title}: by {head.lower()}, with 95% intervals."
+    yield picture(figure, f"{key} {setting.title}", caption)
+
+
+def _legend(figure: Figure) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
-    head = table.caption[:1].lower() + table.caption[1:]
-    caption = f"{setting.title}: {head}, with 95% intervals."
-    return picture(figure, f"{x} {setting.title}", caption)
 
 
 LOGGED = {
@@ -236,8 +224,8 @@ LOGGED = {
 """Logged values that are drawn, with their names."""
 
 
-def _training(setting: Setting) -> Picture | None:
-    """Return the training curves of a setting as logged; None if nothing was."""
+def _training(setting: Setting) -> Iterator[Picture]:
+    """Yield the training curves of a setting as logged."""
     logs: dict[str, list[Mapping[str, Any]]] = {
         policy.name: [entry for entry in training["log"] if isinstance(entry, Mapping)]
         for policy in setting.policies
@@ -246,7 +234,7 @@ def _training(setting: Setting) -> Picture | None:
     }
     keys = [key for key in LOGGED if any(key in e for log in logs.values() for e in log)]
     if not keys:
-        return None
+        return
     figure = new_figure(2.1 * math.ceil(len(keys) / 2) + 0.4)
     for axes, key in zip(_grid(figure, len(keys), 2), keys, strict=True):
         for name, (color, _) in looks(list(logs)).items():
@@ -255,18 +243,16 @@ def _training(setting: Setting) -> Picture | None:
                 axes.plot(*zip(*points, strict=True), color=color, label=name)
         axes.set_xlabel("optimiser step")
         axes.set_ylabel(LOGGED[key])
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    _legend(figure)
     caption = f"{setting.title}: training; losses of different learners are not comparable."
-    return picture(figure, f"training {setting.title}", caption)
+    yield picture(figure, f"training {setting.title}", caption)
 
 
-def _forgetting(setting: Setting) -> Picture | None:
-    """Return heat maps of the accuracy on each passage after each edit; None if none was
-    measured."""
+def _forgetting(setting: Setting) -> Iterator[Picture]:
+    """Yield heat maps of the accuracy on each passage after each edit."""
     measured = {n: mean_matrix(some) for n, some in forgetting_sequences(setting).items()}
     if not measured:
-        return None
+        return
     figure = new_figure(2.8 * math.ceil(len(measured) / 2))
     image: Any = None
     panels = _grid(figure, len(measured), 2)
@@ -284,4 +270,4 @@ def _forgetting(setting: Setting) -> Picture | None:
         axes.set_ylabel("after edit")
     figure.colorbar(image, ax=panels, label="accuracy, closed book")
     caption = f"{setting.title}: accuracy on each passage after each edit."
-    return picture(figure, f"forgetting {setting.title}", caption)
+    yield picture(figure, f"forgetting {setting.title}", caption)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from convbench.models.weights_path import folder_of, weights_fingerprint, weights_of
+from convbench.models.weights_path import folder_of, weights_of
+from convbench.reports.published import method_order
 from convbench.schema.experiment import POOLED
-from convbench.schema.run import ModelConfig
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 
 BASE = "Base"
 ROUND = re.compile(r"-round-(\d+)$")
 """End of the folder of an evaluation after one of several rounds."""
-HASH = re.compile(r"[0-9a-f]{16}")
-"""A fingerprint of local weights."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +27,10 @@ class Policy:
     """`Base`, a learner's label, or a model."""
     runs: tuple[Run, ...]
     """Its runs: one for each seed that is pooled."""
-    family: str
-    """Id of the run whose questions it answers: its own, or its parent's."""
-    seeds: tuple[int, ...]
-    """Seed of the family of each run."""
     base: str | None = None
     """Id of the run of the policy that it is compared with; None if it is compared with none."""
-    recipe: Mapping[str, Any] | None = None
-    """The resolved recipe of its checkpoint; None if it was not trained."""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """The resolved recipe of its checkpoint; empty if it was not trained."""
     trainings: tuple[Mapping[str, Any], ...] = ()
     """`training.json` of its checkpoints, one for each run; empty ones where it is not on disk."""
     judges: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -54,9 +48,9 @@ class Policy:
         return self.runs[0]
 
     @property
-    def seed(self) -> int:
-        """Return the seed of its first run's family."""
-        return self.seeds[0]
+    def family(self) -> str:
+        """Return the id of the run whose questions it answers: its own, or its parent's."""
+        return self.run.manifest.parent or self.run.manifest.id
 
     @property
     def is_own(self) -> bool:
@@ -75,6 +69,11 @@ class Policy:
         return self.name if self.round is None else self.name.replace(f" round {self.round}", "")
 
     @property
+    def label(self) -> str:
+        """Return the name of its learner as in papers, or of its recipe."""
+        return str(self.recipe.get("label") or self.recipe.get("name") or self.run.path.name)
+
+    @property
     def model(self) -> str:
         """Return the model of its speaker, local paths shortened to their last folder."""
         return short_model(self.run.manifest.policy_member.model)
@@ -85,75 +84,49 @@ class Policy:
         return Path(self.model.rpartition(":")[2]).name
 
     @property
+    def data(self) -> Mapping[str, Any]:
+        """Return the recipe's section on data; empty if there is none."""
+        return self.recipe.get("data") or {}
+
+    @property
     def rows(self) -> int | None:
         """Return the number of rows that it was trained on; None if that is unknown."""
-        asked = ((self.recipe or {}).get("data") or {}).get("rows")
         counts = (self.trainings[0] if self.trainings else {}).get("counts") or {}
-        found = asked or counts.get("pairs", counts.get("rows"))
+        found = self.data.get("rows") or counts.get("pairs", counts.get("rows"))
         return int(found) if isinstance(found, int | float) else None
 
-    def aliases(self) -> set[str]:
-        """Return what a user may call it, in lower case: its name, its recipe, its run's folder."""
-        recipe = str((self.recipe or {}).get("name") or "")
-        return {alias.casefold() for alias in (self.name, recipe, self.run.path.name) if alias}
+    def is_called(self, typed: str) -> bool:
+        """Return whether a user may mean it: by its name, recipe or folder, in any case."""
+        names = (self.name, self.recipe.get("name") or "", self.run.path.name)
+        return typed.casefold() in [str(name).casefold() for name in names]
 
 
-def read_policy(run: Run, parent: Run | None = None) -> Policy:
-    """Return the policy of a run, without its evaluations; `parent` is the run it belongs to.
-
-    Raise RunError for a damaged file.
-    """
-    manifest = run.manifest
-    recipe, training = checkpoint_of(run, parent)
-    family = manifest if parent is None else parent.manifest
-    return Policy(
-        _name(run, recipe),
-        (run,),
-        family.id if parent is not None else manifest.parent or manifest.id,
-        (family.seed,),
-        recipe=recipe,
-        trainings=(training,),
+def read_policy(run: Run, **more: Any) -> Policy:
+    """Return the policy of a run, without its base; `more` are further fields. Raise RunError for a
+    damaged file."""
+    found = _checkpoint_of(run)
+    recipe = {**(found.recipe if found else {}), **run.manifest.extra.get("recipe", {})}
+    policy = Policy(
+        BASE, (run,), recipe=recipe, trainings=(found.training if found else {},), **more
     )
-
-
-def _name(run: Run, recipe: Mapping[str, Any] | None) -> str:
-    if run.manifest.parent is None:
-        return BASE
-    if recipe is None:
-        return run.path.name
-    label = str(recipe.get("label") or recipe.get("name") or run.path.name)
-    number = ROUND.search(run.path.name)
+    if policy.is_own:
+        return policy
+    if not recipe:
+        return replace(policy, name=run.path.name)
+    after = "" if policy.round is None else f" round {policy.round}"
     pooled = " (all tasks)" if run.path.name.startswith(POOLED) else ""
-    return label + (f" round {number[1]}" if number else "") + pooled
+    return replace(policy, name=policy.label + after + pooled)
 
 
-def checkpoint_of(
-    run: Run, parent: Run | None = None
-) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
-    """Return (resolved recipe, training.json) of the checkpoint that a run evaluates; None and an
-    empty mapping if there is none. What the run itself records of the recipe comes first."""
-    noted = run.manifest.extra.get("recipe") or {}
-    recipe = {"name": noted} if isinstance(noted, str) else dict(noted)
-    for folder in _checkpoint_folders(run, parent):
-        checkpoint = Checkpoint(folder)
-        if checkpoint.recipe:
-            return {**checkpoint.recipe, **recipe}, dict(checkpoint.training)
-    return recipe or None, {}
-
-
-def _checkpoint_folders(run: Run, parent: Run | None) -> list[Path]:
-    """Return where an evaluated checkpoint may be, those with the evaluated weights first:
-    checkpoints of other rounds and folders may have the same name."""
+def _checkpoint_of(run: Run) -> Checkpoint | None:
+    """Return the checkpoint that a run evaluates: where it was, else at the end of that path below
+    the parent's folder, which may have been moved; None if it is not on disk."""
     if run.manifest.checkpoint is None:
-        return []
-    path = folder_of(run.manifest.checkpoint)
-    above = parent.path if parent is not None else run.path.parent.parent
-    of_round = [above.joinpath(*path.parts[-5:])] if path.parts[-5:-4] == ("rounds",) else []
-    folders = [*of_round, above / "checkpoints" / path.name, path.expanduser()]
-    mark = run.manifest.policy_member.fingerprint
-    if mark is None:
-        return folders
-    return sorted(folders, key=lambda folder: weights_fingerprint(folder) != mark)
+        return None
+    path = folder_of(run.manifest.checkpoint).expanduser()
+    above = run.path.parent.parent
+    moved = (above.joinpath(*path.parts[start:]) for start in range(len(path.parts)))
+    return next((found for found in map(Checkpoint, (path, *moved)) if found.recipe), None)
 
 
 def with_bases(family: Sequence[Policy]) -> list[Policy]:
@@ -164,57 +137,52 @@ def with_bases(family: Sequence[Policy]) -> list[Policy]:
     with the run's own policy. Bases are named `Base`, the other untrained policies by their model.
     """
     own = next((policy for policy in family if policy.is_own), None)
-    untrained = [policy for policy in family if policy.recipe is None]
-    found = [(policy, *_base_in(policy, own, untrained)) for policy in family]
-    starts = [base for policy, base, _ in found if policy.recipe is not None]
-    bases = [base for base in starts if base is not None] or ([own] if own else [])
-    named = []
-    for policy, base, note in found:
-        name = policy.name
-        if policy.recipe is None:
-            is_base = any(policy is each for each in bases)
-            name = BASE if is_base else policy.model_name if policy is own else policy.name
-        start = None if base is None else base.run.manifest.id
-        named.append(replace(policy, name=name, base=start, note=note))
-    return named
+    untrained = [policy for policy in family if not policy.recipe]
+    placed = [_with_base(policy, own, untrained) for policy in family]
+    starts = {policy.base for policy in placed if policy.recipe and policy.base}
+    bases = starts or ({own.run.manifest.id} if own else set())
+    return [
+        policy
+        if policy.recipe
+        else replace(policy, name=BASE)
+        if policy.run.manifest.id in bases
+        else replace(policy, name=policy.model_name if policy.is_own else policy.name)
+        for policy in placed
+    ]
 
 
-def _base_in(
-    policy: Policy, own: Policy | None, untrained: Sequence[Policy]
-) -> tuple[Policy | None, str]:
-    """Return the base of a policy and a note on it."""
+def _with_base(policy: Policy, own: Policy | None, untrained: Sequence[Policy]) -> Policy:
     if policy is own:
-        return None, ""
+        return policy
     start = _start_of(policy)
-    if start is None:
-        return own, ""
-    base = next((other for other in untrained if _is_model(other, *start)), None)
-    if base is not None or own is None:
-        return base, ""
-    return own, (
-        f"{policy.name} started from {short_model(start[0])}, which was not evaluated here: its "
-        "difference is not the effect of training (evaluate it: convbench eval MODEL)"
-    )
+    base = next((other for other in untrained if start and _is_model(other, *start)), None)
+    note = ""
+    if start and base is None and own is not None:
+        note = (
+            f"{policy.name} started from {short_model(start[0])}, which was not evaluated here: "
+            "its difference is not the effect of training (evaluate it: convbench eval MODEL)"
+        )
+    base = base or own
+    return replace(policy, base=base.run.manifest.id if base else None, note=note)
 
 
 def _start_of(policy: Policy) -> tuple[str, str | None] | None:
     """Return (model, fingerprint of its weights if known) that a training, or the first of several
     successive ones, began from; None if it is not known."""
-    training = policy.trainings[0] if policy.trainings else {}
+    training = policy.trainings[0]
     earlier = training.get("earlier")
     if isinstance(earlier, list) and earlier and isinstance(earlier[-1], Mapping):
-        base = earlier[-1].get("base")
-        return (str(base), None) if base else None
+        training = {"base": earlier[-1].get("base")}
     base, mark = training.get("base"), training.get("base_fingerprint")
     return (str(base), str(mark) if mark else None) if base else None
 
 
 def _is_model(policy: Policy, model: str, mark: str | None) -> bool:
-    """Return whether a policy is this model, by the fingerprints of local weights if both are
-    known, else by name without provider and folder."""
-    member: ModelConfig = policy.run.manifest.policy_member
-    if member.fingerprint and mark and HASH.fullmatch(mark):
-        return member.fingerprint == mark
+    """Return whether a policy is this model, by the fingerprints of local weights (16 digits; a
+    Hub id has a commit) if both are known, else by name without provider and folder."""
+    member = policy.run.manifest.policy_member
+    if len(mark or "") == len(member.fingerprint or "") == 16:
+        return mark == member.fingerprint
     return _last_name(member.weights or member.model) == _last_name(model)
 
 
@@ -237,39 +205,35 @@ def with_unique_names(policies: Sequence[Policy]) -> list[Policy]:
     alike: dict[str, list[Policy]] = {}
     for policy in policies:
         alike.setdefault(policy.name, []).append(policy)
-    suffixes = {name: iter(_suffixes(those, own)) for name, those in alike.items()}
-    return [replace(policy, name=policy.name + next(suffixes[policy.name])) for policy in policies]
+    told = {name: iter(_tell_apart(some, own)) for name, some in alike.items()}
+    return [replace(policy, name=policy.name + next(told[policy.name])) for policy in policies]
 
 
-def _suffixes(alike: Sequence[Policy], own: Mapping[str, str]) -> list[str]:
-    told: list[list[str]] = [[] for _ in alike]
+def _tell_apart(alike: Sequence[Policy], own: Mapping[str, str]) -> Iterator[str]:
+    """Yield what stands behind the name of each."""
+    told = [""] * len(alike)
     for tell in (
-        lambda policy: (
-            own.get(policy.family, policy.model_name) if policy.recipe else policy.model_name
-        ),
+        lambda p: own.get(p.family, p.model_name) if p.recipe else p.model_name,
         _size,
-        lambda policy: policy.run.path.name,
-        lambda policy: policy.run.manifest.id,
+        lambda p: p.run.path.name,
+        lambda p: p.run.manifest.id,
     ):
-        if len({tuple(parts) for parts in told}) == len(alike):
-            break
         values = [tell(policy) for policy in alike]
-        if len(set(values)) > 1:
-            told = [[*parts, value] for parts, value in zip(told, values, strict=True)]
-    return [f" ({', '.join(filter(None, parts))})" if any(parts) else "" for parts in told]
+        if len(set(told)) < len(alike) and len(set(values)) > 1:
+            told = [", ".join(filter(None, each)) for each in zip(told, values, strict=True)]
+    yield from (f" ({each})" if each else "" for each in told)
 
 
 def _size(policy: Policy) -> str:
-    data = (policy.recipe or {}).get("data") or {}
-    rows, unit = data.get("rows"), data.get("unit")
+    rows, unit = policy.data.get("rows"), policy.data.get("unit")
     words = {"conversation": "conversations", "turn": "turns"}.get(str(unit), "rows")
     return "" if rows is None else f"{rows} {words}"
 
 
-def in_order(policies: Iterable[Policy], labels: Sequence[str]) -> list[Policy]:
-    """Return the policies of a family in the order of these labels, then by name, rounds by their
-    number."""
-    rank = {label: place for place, label in enumerate(labels)}
+def in_order(policies: Iterable[Policy]) -> list[Policy]:
+    """Return the policies of a family in the order in which papers print them, then by name, rounds
+    by their number."""
+    rank = {label: place for place, label in enumerate(method_order())}
     return sorted(
         policies,
         key=lambda p: (rank.get(p.name, len(rank)), p.learner, p.round or 0, p.name),

@@ -16,8 +16,6 @@ from convbench.stats.estimates import Estimate
 FILE = Path(__file__).parent / "paper" / "results.csv"
 ONLY = "only "
 """Begins the judge of lines that stand beside judges of that name alone."""
-COLUMNS = {"accuracy": "correct"}
-"""Columns of the frame by the file's names, where they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class PrintedRow:
     """Rows of training data, where the paper tells them apart."""
     args: Mapping[str, Any]
     """Arguments of the recipe that make it a variant of the method."""
-    values: Mapping[str, Estimate]
+    values: dict[str, Estimate]
     """Numbers by column of the frame; without an error where none is printed."""
 
 
@@ -72,43 +70,34 @@ def printed_rows(
         if line["variant"] == variant
         and all(not line[key] or value in line[key].split() for key, value in here.items())
     ]
-    chosen = _like(model, dict.fromkeys(line["model"] for line in lines))
+    chosen = _like(model, [line["model"] for line in lines])
     lines = [line for line in lines if line["model"] == chosen]
-    known = dict.fromkeys(line["judge"] for line in lines)
-    rows: dict[tuple[str, ...], dict[str, Estimate]] = {}
-    about: dict[tuple[str, ...], dict[str, str]] = {}
-    first = _like("".join(judges[:1]), known)
+    known = [line["judge"] for line in lines]
+    of_judge = {judge: _like(judge, known) for judge in (*judges, "")}
+    first = of_judge[judges[0] if judges else ""]
+    rows: dict[tuple[str, ...], PrintedRow] = {}
     for line in lines:
-        key = (line["method"], line["printed"], line["rows"], line["args"])
-        values = rows.setdefault(key, {})
-        about.setdefault(key, line)
-        error = float(line["error"]) if line["error"] else None
-        scale = 0.01 if line["unit"] == "%" else 1.0
-        n = int(line["n"] or 0)
-        mean = float(line["mean"]) * scale
-        number = Estimate(mean, None if error is None else error * scale, n, n, n - 1)
+        method, name, size, args = (line[key] for key in ("method", "printed", "rows", "args"))
+        told = (method, name, line["paper"], line["table"], size, json.loads(args or "{}"))
+        row = rows.setdefault((method, name, size, args), PrintedRow(*told, {}))
         kind, _, metric = line["metric"].partition("/")
         only = line["judge"].removeprefix(ONLY) if line["judge"].startswith(ONLY) else ""
-        if kind != "judge":
-            if line["judge"] == first and only in "".join(judges):
-                values[COLUMNS.get(kind, kind)] = number
-            continue
-        for judge in judges:
-            if _like(judge, known) == line["judge"] and only in judge:
-                values[f"{judge}/{metric}"] = number
-    return [
-        PrintedRow(
-            key[0],
-            key[1],
-            about[key]["paper"],
-            about[key]["table"],
-            key[2],
-            json.loads(key[3] or "{}"),
-            values,
-        )
-        for key, values in rows.items()
-        if values
-    ]
+        fits = [judge for judge in judges if only in judge]
+        if kind == "judge":
+            columns = [f"{j}/{metric}" for j in fits if of_judge[j] == line["judge"]]
+        else:
+            here_too = line["judge"] == first and (fits or not only)
+            columns = [{"accuracy": "correct"}.get(kind, kind)] if here_too else []
+        row.values.update(dict.fromkeys(columns, _number(line)))
+    return [row for row in rows.values() if row.values]
+
+
+def _number(line: Mapping[str, str]) -> Estimate:
+    """Return the number of a line on the frame's scale: percent only of what is percent there."""
+    is_share = line["unit"] == "%" and line["metric"] not in ("thinking", "won")
+    n, scale = int(line["n"] or 0), 0.01 if is_share else 1.0
+    error = scale * float(line["error"]) if line["error"] else None
+    return Estimate(scale * float(line["mean"]), error, n, n, n - 1)
 
 
 def _like(name: str, known: Iterable[str]) -> str:
@@ -118,13 +107,12 @@ def _like(name: str, known: Iterable[str]) -> str:
     return next(told, listed[0])
 
 
-def is_printed_of(row: PrintedRow, label: str, recipe: Mapping[str, Any] | None) -> bool:
+def is_printed_of(row: PrintedRow, label: str, recipe: Mapping[str, Any]) -> bool:
     """Return whether a printed row is of one of our policies, by its label, rows and arguments."""
-    data, args = (recipe or {}).get("data") or {}, (recipe or {}).get("args") or {}
-    asked = data.get("rows")
+    args, asked = recipe.get("args") or {}, (recipe.get("data") or {}).get("rows", "")
     return (
         is_named(row.method, label)
-        and row.rows == ("" if asked is None else str(asked))
+        and row.rows == str(asked)
         and all(
             args.get(key) == value or (value is False and not args.get(key, True))
             for key, value in row.args.items()

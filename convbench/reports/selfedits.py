@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -59,59 +58,46 @@ def with_self_edits(setting: Setting) -> Iterator[Setting]:
     stored = _stored(own)
     setting = _by_passage(setting, own)
     own = replace(own, name=UNTRAINED)
-    column = f"{judge}/accuracy"
     known = {policy.name for policy in setting.policies}
-    rows = setting.rows[setting.rows["policy"] == UNTRAINED]
-    lines = {NOTHING: _before(rows, judge)}
-    lines |= {n: v for n, v in _pairs(stored).items() if _name(n, setting) not in known}
-    lines = {name: values for name, values in lines.items() if values}
-    yield _with_lines(setting, own, lines, column)
-    at_once = _pairs(stored.get(PRETRAINING) or {})
+    lines: dict[str, Values] = {NOTHING: _before(setting.rows_of(own), judge)}
+    lines |= {n: v for (n, of), v in stored.items() if not of and _name(n, setting) not in known}
+    yield _with_lines(setting, own, lines, judge)
+    at_once = {_name(of, setting): v for (n, of), v in stored.items() if n == PRETRAINING}
     if at_once:
-        spec = setting.judges[judge]
-        args: Any = spec.args if spec is not None else {}
+        args: Mapping[str, Any] = getattr(setting.judges[judge], "args", {})
         inner, pretraining = (args.get(name) or {} for name in ("inner", PRETRAINING))
         in_full = pretraining.get("tuning", inner.get("tuning")) == "full"
         more = CONTINUED + (", full" if in_full else "")
         empty = replace(setting, policies=(), rows=setting.rows.iloc[:0], more=more, notes=())
-        lines = {_name(name, setting): values for name, values in at_once.items()}
-        yield _with_lines(empty, own, lines, column)
+        yield _with_lines(empty, own, at_once, judge)
 
 
 def _judge(setting: Setting) -> str | None:
     """Return the judge that adapts a policy to self-edits."""
-    measures = {
-        name: kind_of(spec).measures for name, spec in setting.judges.items() if spec is not None
-    }
-    return next((n for n, m in measures.items() if m in ("adaptations", "solutions")), None)
+    specs = {name: spec for name, spec in setting.judges.items() if spec is not None}
+    adapts = ("adaptations", "solutions")
+    return next((name for name, spec in specs.items() if kind_of(spec).measures in adapts), None)
 
 
-def _stored(own: Policy) -> dict[str, Any]:
-    """Return what was measured, of all runs and files of a policy together."""
-    stored: dict[str, Any] = {}
+FILE: TypeAdapter[Any] = TypeAdapter(dict[str, Values | dict[str, Values | list[Lessons]]])
+
+
+def _stored(own: Policy) -> dict[tuple[str, str], list[Any]]:
+    """Return what was measured by its key in the file, and the key within it, of all runs and files
+    of a policy together."""
+    stored: dict[tuple[str, str], list[Any]] = {}
     for run in own.runs:
         for file in sorted(run.reports_folder.glob("self-edits*.json")):
-            for name, value in read_object(file).items():
-                if isinstance(value, list):
-                    stored.setdefault(name, []).extend(_parsed(file, value, Values))
-                elif isinstance(value, Mapping):
-                    kind = Values if name == PRETRAINING else list[Lessons]
-                    for of, some in value.items():
-                        stored.setdefault(name, {}).setdefault(of, []).extend(
-                            _parsed(file, some, kind)
-                        )
+            try:
+                found = FILE.validate_python(read_object(file))
+            except ValidationError:
+                raise RunError(
+                    f"{file}: found a record of another shape; run train seal again"
+                ) from None
+            for name, value in found.items():
+                for of, some in (value if isinstance(value, dict) else {"": value}).items():
+                    stored.setdefault((name, of), []).extend(some)
     return stored
-
-
-def _parsed(file: Path, value: Any, kind: Any) -> Any:
-    try:
-        return TypeAdapter(kind).validate_python(value)
-    except ValidationError:
-        raise RunError(f"{file}: found a record of another shape; run train seal again") from None
-
-
-def _pairs(stored: Mapping[str, Any]) -> dict[str, Values]:
-    return {name: values for name, values in stored.items() if isinstance(values, list)}
 
 
 def _name(name: str, setting: Setting) -> str:
@@ -137,40 +123,27 @@ def _before(rows: DataFrame, judge: str) -> Values:
     accuracy, gain = f"{judge}/accuracy", f"{judge}/gain"
     if accuracy not in rows:
         return []
-    before = rows[accuracy] - (rows.get(gain, 0.0))
+    before = rows[accuracy] - rows.get(gain, 0.0)
     by_passage = before.groupby(rows["group"]).last().dropna()
     return [(str(passage), float(value)) for passage, value in by_passage.items()]
 
 
-def _with_lines(setting: Setting, own: Policy, lines: Mapping[str, Values], column: str) -> Setting:
+def _with_lines(setting: Setting, own: Policy, lines: Mapping[str, Values], judge: str) -> Setting:
     """Return the setting with a policy for each line, compared with untrained edits."""
     import pandas as pd
 
-    added = [
-        replace(own, name=name, base=own.run.manifest.id, planned=0, is_line=True)
-        for name in lines
-        if name != UNTRAINED
-    ]
-    rows = [
-        pd.DataFrame(
-            {
-                "policy": name,
-                "unit": [passage for passage, _ in values],
-                "group": [passage for passage, _ in values],
-                column: [value for _, value in values],
-                "failed": False,
-                "flagged": False,
-                f"{column.rpartition('/')[0]}/failed": 0.0,
-                "conversation_id": "",
-                "example_id": "",
-            }
-        )
+    measured = [
+        {"policy": name, "unit": passage, "group": passage, f"{judge}/accuracy": value,
+         f"{judge}/failed": 0.0, "failed": False, "flagged": False, "conversation_id": ""}
         for name, values in lines.items()
-    ]
-    whole = pd.concat([setting.rows, *rows], ignore_index=True) if rows else setting.rows
-    known = {UNTRAINED: own} | {policy.name: policy for policy in setting.policies}
-    others = [p for p in known.values() if p.name in set(whole["policy"])]
-    return replace(setting, policies=(*added, *others), rows=whole.dropna(axis=1, how="all"))
+        for passage, value in values
+    ]  # fmt: skip
+    rows = pd.concat([setting.rows, pd.DataFrame(measured)], ignore_index=True)
+    base = own.run.manifest.id
+    added = {name: replace(own, name=name, base=base, planned=0, is_line=True) for name in lines}
+    policies = added | {UNTRAINED: own} | {policy.name: policy for policy in setting.policies}
+    known = tuple(policy for policy in policies.values() if policy.name in set(rows["policy"]))
+    return replace(setting, policies=known, rows=rows.dropna(axis=1, how="all"))
 
 
 def forgetting_sequences(setting: Setting) -> dict[str, list[Lessons]]:
@@ -178,8 +151,7 @@ def forgetting_sequences(setting: Setting) -> dict[str, list[Lessons]]:
     own = next((policy for policy in setting.policies if policy.name == UNTRAINED), None)
     if _judge(setting) is None or own is None or setting.more.startswith(CONTINUED):
         return {}
-    found: Mapping[str, list[Lessons]] = _stored(own).get(SEQUENCES) or {}
-    return {_name(name, setting): some for name, some in found.items() if some}
+    return {_name(of, setting): v for (n, of), v in _stored(own).items() if n == SEQUENCES and v}
 
 
 def mean_matrix(sequences: Sequence[Lessons]) -> list[list[float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,19 +14,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from convbench.reports.document import (
-    Document,
-    Picture,
-    Table,
-    cell_text,
-    cell_values,
-    slug,
-)
+from convbench.reports.document import Document, Row, Shown, Table, cell_values, slug
 from convbench.store.jsonl import disk_error, write_file
 from convbench.util.markdown import inline_text, markdown_citations
 from convbench.util.printable import make_printable
 
-STYLES = {0: "", 1: "bold", 2: "underline"}
+STYLES = ("", "bold", "underline")
 
 
 def as_data(document: Document) -> dict[str, Any]:
@@ -34,53 +27,51 @@ def as_data(document: Document) -> dict[str, Any]:
 
     A table has its name, caption, notes and rows; a row is a mapping with every number unrounded.
     """
-    return {
-        "title": document.title,
-        "runs": list(document.runs),
-        "parts": [
-            {
-                "title": part.title,
-                "answers": list(part.answers),
-                "tables": [
-                    {
-                        "name": table.name,
-                        "caption": table.caption,
-                        "rows": [table.record(row) for row in table.rows],
-                        "notes": list(table.notes),
-                    }
-                    for table in part.tables
-                ],
-            }
-            for part in document.parts
-        ],
-    }
+    parts = [
+        {
+            "title": part.title,
+            "answers": list(part.answers),
+            "tables": [
+                {
+                    "name": table.name,
+                    "caption": table.caption,
+                    "rows": table.records(),
+                    "notes": list(table.notes),
+                }
+                for table in part.tables
+            ],
+        }
+        for part in document.parts
+    ]
+    return {"title": document.title, "runs": list(document.runs), "parts": parts}
 
 
-def as_json(document: Document) -> str:
-    """Return the data of the report as indented JSON."""
+def _render_json(document: Document) -> str:
     return json.dumps(as_data(document), ensure_ascii=False, indent=1) + "\n"
 
 
 VALUES = ("", "error", "low", "high", "n", "groups", "p", "holm")
 
 
-def as_csv(document: Document) -> str:
+def _render_csv(document: Document) -> str:
     """Return a line for each cell: part, table, row, column, value, error, low, high, n, groups, p,
     holm, unrounded. `row` is the row's texts; what a cell lacks is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("part", "table", "row", "column", "value", *VALUES[1:]))
-    for part in document.parts:
-        for table in part.tables:
-            for row in table.rows:
-                cells = list(zip(table.columns, row.cells, strict=True))
-                name = ", ".join(str(cell).strip() for c, cell in cells if c.text)
-                for column, cell in cells:
-                    if not column.text and cell is not None:
-                        values = cell_values(cell)
-                        numbers = (values.get(key) for key in VALUES)
-                        writer.writerow((part.title, table.name, name, column.key, *numbers))
+    tables = [(part.title, table) for part in document.parts for table in part.tables]
+    for title, table in tables:
+        for row in table.rows:
+            cells = list(zip(table.columns, row.cells, strict=True))
+            name = ", ".join(str(cell).strip() for c, cell in cells if c.text)
+            for column, cell in cells:
+                if not column.text and cell is not None:
+                    values = map(cell_values(cell).get, VALUES)
+                    writer.writerow((title, table.name, name, column.key, *values))
     return out.getvalue()
+
+
+MARKDOWN = ("{}", "**{}**", "<u>{}</u>", "*{}*")
 
 
 def render_markdown(document: Document) -> str:
@@ -103,20 +94,25 @@ def markdown_table(table: Table) -> Iterator[str]:
     """Yield the lines of a table as Markdown, without its caption, then its notes."""
     yield "| " + " | ".join(inline_text(column.head) for column in table.columns) + " |"
     yield "|" + "|".join(":---" if column.text else "---:" for column in table.columns) + "|"
-    for row, ranks in zip(table.rows, table.ranks(), strict=True):
-        cells = []
-        for cell, column, rank in zip(row.cells, table.columns, ranks, strict=True):
-            text, more = (inline_text(part) for part in cell_text(cell, column))
-            text = {1: f"**{text}**", 2: f"<u>{text}</u>"}.get(rank, text)
-            cells.append(f"*{text} {more}*".replace(" *", "*") if row.printed
-                         else f"{text} {more}".rstrip())  # fmt: skip
-        yield "| " + " | ".join(cells) + " |"
+    for row, cells in table.shown():
+        yield "| " + " | ".join(_marked(cell, row, MARKDOWN, inline_text) for cell in cells) + " |"
     yield ""
-    for note in _notes(table, "Best **bold**, second <u>underlined</u>."):
-        yield from (note if note.startswith("Best") else inline_text(note), "")
+    ranks = "Best **bold**, second <u>underlined</u>."
+    for note in notes_of(table, ranks):
+        yield from (note if note == ranks else inline_text(note), "")
 
 
-def _notes(table: Table, marks: str) -> tuple[str, ...]:
+def _marked(cell: Shown, row: Row, marks: Sequence[str], escape: Callable[[str], str]) -> str:
+    """Return a cell as escaped text; `marks` set a plain cell, the best, the second, a printed
+    one."""
+    text, more = escape(cell.text), escape(cell.more)
+    if row.printed:
+        return marks[3].format(f"{text} {more}".rstrip())
+    return f"{marks[cell.rank].format(text)} {more}".rstrip()
+
+
+def notes_of(table: Table, marks: str) -> tuple[str, ...]:
+    """Return a table's notes, first `marks`, which says how the best are set, if some are."""
     ranked = any(rank for ranks in table.ranks() for rank in ranks)
     return (*([marks] if ranked else []), *table.notes)
 
@@ -124,6 +120,7 @@ def _notes(table: Table, marks: str) -> tuple[str, ...]:
 def render_html(document: Document) -> str:
     """Return the report as one page without scripts: all text is escaped, pictures are inline."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     pages = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -133,17 +130,16 @@ def render_html(document: Document) -> str:
         lstrip_blocks=True,
         finalize=lambda value: make_printable(value) if type(value) is str else value,
     )
+    drawn = {
+        picture.name: Markup(picture.files["svg"].decode().partition("<svg")[2])  # noqa: S704 - drawn by us
+        for part in document.parts
+        for picture in part.pictures
+    }
     page = pages.get_template("report.html.j2")
-    tools = {"cell_text": cell_text, "slug": slug, "notes": _notes}
-    return page.render(document=document, svg=_svg, **tools)
+    return page.render(document=document, slug=slug, notes=notes_of, drawn=drawn)
 
 
-def _svg(picture: Picture) -> Any:
-    from markupsafe import Markup
-
-    return Markup(picture.svg[picture.svg.index("<svg") :])  # noqa: S704 - drawn by us
-
-
+LATEX_MARKS = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}", r"\textit{{{}}}")
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -158,8 +154,7 @@ def render_latex(document: Document) -> str:
     """Return the tables as LaTeX to paste into a document with booktabs, graphicx and textcomp."""
     lines = ["% needs \\usepackage{booktabs,graphicx,textcomp} and \\usepackage[T1]{fontenc}"]
     for part in document.parts:
-        lines += [f"% {escape_latex(part.title)}"]
-        lines += [f"% {escape_latex(answer)}" for answer in part.answers]
+        lines += [f"% {escape_latex(line)}" for line in (part.title, *part.answers)]
         for table in part.tables:
             label = f"{slug(part.title)}-{table.name}"
             lines += _latex_table(table, f"{table.caption}: {part.title}", label)
@@ -171,24 +166,17 @@ def render_latex(document: Document) -> str:
 
 
 def _latex_table(table: Table, caption: str, label: str) -> Iterator[str]:
-    rows = []
-    for row, ranks in zip(table.rows, table.ranks(), strict=True):
-        cells = []
-        for cell, column, rank in zip(row.cells, table.columns, ranks, strict=True):
-            text, more = (escape_latex(part) for part in cell_text(cell, column))
-            text = {1: f"\\textbf{{{text}}}", 2: f"\\underline{{{text}}}"}.get(rank, text)
-            shown = f"{text} {more}".rstrip()
-            cells.append(f"\\textit{{{shown}}}" if row.printed else shown)
-        rows.append(" & ".join(cells))
+    rows = [" & ".join(escape_latex(column.head) for column in table.columns)]
+    for row, cells in table.shown():
+        rows.append(" & ".join(_marked(cell, row, LATEX_MARKS, escape_latex) for cell in cells))
     kinds = "".join("l" if column.text else "r" for column in table.columns)
-    heads = " & ".join(escape_latex(column.head) for column in table.columns)
-    wide = max(map(len, (heads, *rows))) > WIDEST
-    notes = " ".join(map(escape_latex, _notes(table, "Best bold, second underlined.")))
+    wide = max(map(len, rows)) > WIDEST
+    notes = " ".join(map(escape_latex, notes_of(table, "Best bold, second underlined.")))
     yield from ("\\begin{table}\\centering", f"\\caption{{{escape_latex(caption)}. {notes}}}")
     yield f"\\label{{tab:{label}}}"
     yield "\\resizebox{\\linewidth}{!}{%" if wide else "{%"
-    yield from (f"\\begin{{tabular}}{{{kinds}}}", "\\toprule", f"{heads} \\\\", "\\midrule")
-    yield from (f"{row} \\\\" for row in rows)
+    yield from (f"\\begin{{tabular}}{{{kinds}}}", "\\toprule", f"{rows[0]} \\\\", "\\midrule")
+    yield from (f"{row} \\\\" for row in rows[1:])
     yield from ("\\bottomrule", "\\end{tabular}}", "\\end{table}")
 
 
@@ -208,54 +196,45 @@ def render_terminal(document: Document, console: Console) -> Iterator[Renderable
             yield Text(table.caption, style="bold")
             yield from terminal_table(table, console.width, marked=not console.is_terminal)
             marks = "Best bold, second underlined." if console.is_terminal else "Best *, second +."
-            for note in _notes(table, marks):
-                yield Text(note, style="dim")
+            yield from (Text(note, style="dim") for note in notes_of(table, marks))
             yield Text("")
 
 
 def terminal_table(table: Table, width: int, *, marked: bool) -> Iterator[RenderableType]:
     """Yield a table for `rich`: if it is too wide with short heads and errors below their means,
     then several with some of the columns each, all with those of text."""
-    for narrow in (False, True):
-        lines = _terminal_cells(table, narrow, marked)
-        widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-        gap = 1 if narrow else 2
-        if sum(widths) + gap * (len(widths) - 1) <= width:
+    for narrow, gap in ((False, 2), (True, 1)):
+        lines = _terminal_lines(table, narrow, marked)
+        widths = [max(map(_width, column)) + gap for column in zip(*lines, strict=True)]
+        if sum(widths) - gap <= width:
             break
-    keys = [place for place, column in enumerate(table.columns) if column.text]
-    taken = sum(widths[place] + gap for place in keys)
-    parts, left = [list(keys)], width - taken
-    for place in (place for place in range(len(widths)) if place not in keys):
-        if widths[place] > left and len(parts[-1]) > len(keys):
-            parts.append(list(keys))
-            left = width - taken
+    texts = [place for place, column in enumerate(table.columns) if column.text]
+    parts = [list(texts)]
+    for place in (place for place in range(len(widths)) if place not in texts):
+        if sum(widths[p] for p in (*parts[-1], place)) - gap > width and parts[-1] != texts:
+            parts.append(list(texts))
         parts[-1].append(place)
-        left -= widths[place] + gap
     for part in parts:
         out = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
         for place in part:
-            justify: Literal["left", "right"] = "left" if place in keys else "right"
+            justify: Literal["left", "right"] = "left" if place in texts else "right"
             out.add_column(lines[0][place], justify=justify, overflow="fold")
         for line in lines[1:]:
             out.add_row(*(line[place] for place in part))
         yield out
 
 
-def _terminal_cells(table: Table, narrow: bool, marked: bool) -> list[list[Text]]:
-    heads = [column.short or column.head for column in table.columns]
-    broken = [head.replace(" ", "\n") for head in heads]
-    lines = [
-        [Text(head if narrow else c.head) for head, c in zip(broken, table.columns, strict=True)]
-    ]
-    for row, ranks in zip(table.rows, table.ranks(), strict=True):
+def _terminal_lines(table: Table, narrow: bool, marked: bool) -> list[list[Text]]:
+    heads = [(c.short or c.head).replace(" ", "\n") if narrow else c.head for c in table.columns]
+    lines = [list(map(Text, heads))]
+    for row, cells in table.shown():
         line = []
-        for cell, column, rank in zip(row.cells, table.columns, ranks, strict=True):
-            text, more = map(make_printable, cell_text(cell, column))
-            shown = Text(text, style="dim" if row.printed else STYLES[rank])
-            if marked:
-                shown.append(("", "*", "+")[rank])
-            if more:
-                shown.append(("\n" if narrow else " ") + more, style="not bold not underline")
+        for cell in cells:
+            style = "dim" if row.printed else STYLES[cell.rank]
+            shown = Text(make_printable(cell.text), style=style)
+            shown.append(("", "*", "+")[cell.rank] if marked else "")
+            more = ("\n" if narrow else " ") + make_printable(cell.more)
+            shown.append(more if cell.more else "", style="not bold not underline")
             line.append(shown)
         lines.append(line)
     return lines
@@ -269,8 +248,8 @@ WRITERS = {
     "markdown": (render_markdown, "md"),
     "latex": (render_latex, "tex"),
     "html": (render_html, "html"),
-    "json": (as_json, "json"),
-    "csv": (as_csv, "csv"),
+    "json": (_render_json, "json"),
+    "csv": (_render_csv, "csv"),
 }
 """Writer and file ending by format."""
 
@@ -297,14 +276,8 @@ def write_report(
         f"report.{WRITERS[form][1]}": render_text(document, form).encode() for form in sorted(forms)
     }
     for picture in (picture for part in document.parts for picture in part.pictures):
-        files |= picture_files(picture)
+        files |= {f"{picture.name}.{ending}": data for ending, data in picture.files.items()}
     files |= document.data
     for name, data in files.items():
         write_file(folder / name, data, named_by_user=named)
     return [folder / name for name in files]
-
-
-def picture_files(picture: Picture) -> dict[str, bytes]:
-    """Return the contents of a picture's files by name."""
-    kinds = (("svg", picture.svg.encode()), ("pdf", picture.pdf), ("png", picture.png))
-    return {f"{picture.name}.{ending}": data for ending, data in kinds}

@@ -7,46 +7,39 @@ the independent units. Labels are a uniform draw of groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection
+from typing import Any
 
 from convbench.stats.estimates import Estimate
 
 
-def corrected_mean(
-    people: Mapping[str, float], judge: Mapping[str, float], unlabelled: Mapping[str, float]
-) -> Estimate | None:
+def corrected_mean(people: Any, judge: Any, others: Collection[float]) -> Estimate:
     """Return the mean of people's scores, with the judge's scores of all groups in place of most
     labels.
 
-    `people` and `judge` are means by group over the labelled conversations, `unlabelled` the
-    judge's by group over groups without a label. With y people's and f the judge's scores, n
-    labelled and N other groups:
+    `people` and `judge` are means of the labelled groups, at least one and in one order, `others`
+    the judge's of the groups without a label. With y people's and f the judge's scores, n labelled
+    and N other groups:
 
         lambda = cov(y, f) / ((1 + n/N) var(f))
         mean   = mean(y) + lambda (mean of the other f - mean of the labelled f)
         se^2   = var(y - lambda f) / n + lambda^2 var(f) / N
 
     The interval uses Student's t with n - 1 degrees of freedom. `n` and `groups` count labelled
-    groups. None without a label; without an error if there are fewer than three.
+    groups. Without an error if there are fewer than three.
     """
     import numpy as np
 
-    names = sorted(people.keys() & judge.keys())
-    n, rest = len(names), len(unlabelled)
-    if not n:
-        return None
-    y = np.array([people[name] for name in names])
-    f = np.array([judge[name] for name in names])
+    y, f, rest = (np.asarray(each, float) for each in (people, judge, others))
+    n, mean = len(y), float(y.mean())
     if n < 3:
-        return Estimate(float(y.mean()), None, n, n, n - 1)
-    others = np.array(list(unlabelled.values()))
-    spread = float(np.concatenate([f, others]).var(ddof=1))
+        return Estimate(mean, None, n, n, n - 1)
+    spread = float(np.concatenate([f, rest]).var(ddof=1))
     power = 0.0
-    if rest and spread > 0:
-        power = float(np.cov(y, f)[0, 1]) / ((1 + n / rest) * spread)
-    mean = float(y.mean())
+    if len(rest) and spread > 0:
+        power = float(np.cov(y, f)[0, 1]) / ((1 + n / len(rest)) * spread)
     variance = float((y - power * f).var(ddof=1)) / n
     if power:
-        mean += power * float(others.mean() - f.mean())
-        variance += power**2 * spread / rest
+        mean += power * float(rest.mean() - f.mean())
+        variance += power**2 * spread / len(rest)
     return Estimate(mean, math.sqrt(variance), n, n, n - 1)

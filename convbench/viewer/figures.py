@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -348,9 +347,7 @@ def _add_holm(measures: list[dict[str, Any] | None]) -> None:
 def _run_differences(first: Run, other: Run) -> list[str]:
     """Return the differences between two runs, besides their policies, for which the report would
     not compare them."""
-    parent = first if other.manifest.parent == first.manifest.id else None
-    sides = [read_policy(first), read_policy(other, parent)]
-    return differences(*(replace(side, judges=_marks(side.run)) for side in sides))[:NAMED]
+    return differences(*(read_policy(run, judges=_marks(run)) for run in (first, other)))[:NAMED]
 
 
 def _marks(run: Run) -> dict[str, frozenset[str]]:

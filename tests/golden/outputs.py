@@ -188,21 +188,25 @@ def _score(talk: Record, step: int) -> float:
 def statistics(run: Path) -> Iterator[Record]:
     """Yield accuracy, share unread and each judge's score of every policy with both kinds of
     error, and the paired differences to Base."""
-    (setting,) = read_settings([Run.open(run)], "test")
+    settings = {
+        kind: read_settings([Run.open(run)], "test", kind=kind)[0]
+        for kind in ("clustered", "naive")
+    }
+    setting = settings["clustered"]
     policies = {NAMES.get(policy.name, policy.name): policy for policy in setting.policies}
     metrics = {"accuracy": ACCURACY, "unread": UNREAD} | {
-        f"{metric.judge} r_{metric.column.partition('/')[2]}": metric
+        f"{metric.judge} r_{metric.key.partition('/')[2]}": metric
         for metric in metrics_of(setting)
         if metric.judge
     }
     for name, metric in metrics.items():
-        for kind in ("clustered", "naive"):
+        for kind, setting in settings.items():
             of = f"{name}, {kind}: "
             for label in ("SWiFt", "ReFit", "Base"):
-                mean = setting.mean(policies[label], metric.column, kind, metric.scale)
+                mean = setting.mean(policies[label], metric.key)
                 yield {"of": of + label} | _numbers(mean)
-            table = differences(setting, kind)
-            place = [column.key for column in table.columns].index(metric.column)
+            table = differences(setting)
+            place = [column.key for column in table.columns].index(metric.key)
             for row in sorted(table.rows, key=lambda row: row.cells[0], reverse=True):
                 change = row.cells[place]
                 numbers = _numbers(change.estimate) | {"holm": change.adjusted}

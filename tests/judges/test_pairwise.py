@@ -28,7 +28,7 @@ def family(folder: Path, count: int = 6, *, loser: bool = True) -> Run:
         make(
             folder / "evals" / name, examples, lambda q, k: "A", samples=2, temperatures=(1.0,),
             text=lambda q, k, said, name=name: f"{name} says {said} and more words of it",
-            parent=run.manifest.id, split="test", extra={"recipe": name},
+            parent=run.manifest.id, split="test", extra={"recipe": {"name": name}},
         )  # fmt: skip
     return run
 

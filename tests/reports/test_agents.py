@@ -52,7 +52,7 @@ def test_agent_tables_are_means_over_questions(tmp_path: Path) -> None:
     run = import_rows(tmp_path, rows).run
     assert run is not None
     (setting,) = read_settings([run], "train")
-    policies, tools = agent_tables(setting, "clustered")
+    policies, tools = agent_tables(setting)
     (row,) = policies.rows
     cells = dict(zip([column.key for column in policies.columns], row.cells, strict=True))
     for k in (2, 4):
@@ -75,4 +75,4 @@ def test_agent_tables_are_none_without_calls(tmp_path: Path) -> None:
     run = import_rows(tmp_path, [{"messages": said, "reward": 1}]).run
     assert run is not None
     (setting,) = read_settings([run], "train")
-    assert list(agent_tables(setting, "clustered")) == []
+    assert list(agent_tables(setting)) == []

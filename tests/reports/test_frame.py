@@ -107,9 +107,10 @@ def test_runs_that_differ_in_the_seed_are_pooled(tmp_path):
     assert (accuracy.n, accuracy.groups, accuracy.mean) == (15, 3, 12 / 15)
     tables = {t.name: t for t in make_report([first, second]).document.parts[0].tables}
     assert [(row.cells[1], row.cells[2].mean) for row in tables["seeds"].rows] == [(0, 0.5), (1, 1)]
-    # Seeds 1/2 and 1: mean 3/4, standard deviation 1/(2 sqrt 2), error 1/4.
+    # Mean 4/5; sums of deviations by seed: 3 - 6 * 4/5 = -9/5 and 9/5.
     over = tables["over-seeds"].rows[0].cells[1]
-    assert (over.mean, over.error, over.n) == (0.75, pytest.approx(0.25), 2)
+    assert (over.mean, over.groups) == (0.8, 2)
+    assert over.error == pytest.approx((2 / 1 * 2 * 1.8**2) ** 0.5 / 15)
     again = make(tmp_path / "c", questions(3), right_on(0, 1, 2), seed=0)
     with pytest.raises(RunError, match="questions"):
         read_settings([first, again])  # the same seed draws the same questions

@@ -17,6 +17,7 @@ from convbench.reports.patterns import (
 )
 from convbench.reports.report import make_report
 from convbench.reports.write import write_report
+from tests.helpers.cli import convbench
 from tests.helpers.runs import make, questions
 from tests.support.later import later
 
@@ -91,7 +92,8 @@ def test_without_plots_nothing_is_drawn(family):
 
 
 def test_patterns_are_a_row_for_each_policy(family, flat):
-    document = make_report([family], patterns=True).document
+    assert make_report([family], patterns=True).document.parts[-1].pictures == ()
+    document = make_report([family], patterns=True, plots=True).document
     part = document.parts[-1]
     assert part.title == "Language patterns"
     frame = document.frames()["patterns"].set_index("policy")
@@ -103,10 +105,19 @@ def test_patterns_are_a_row_for_each_policy(family, flat):
     assert len(lines) == 1 + 72
 
 
+def test_patterns_without_plots_are_printed_and_place_nothing(family, monkeypatch):
+    monkeypatch.setattr(patterns, "_plane", None)
+    done = convbench(family.path.parent, "report", "run", "--patterns", "--format", "json")
+    assert done.code == 0, done.err
+    names = [table["name"] for table in json.loads(done.out)["parts"][-1]["tables"]]
+    assert names == ["patterns", "common-words"]
+    assert not family.reports_folder.exists()
+
+
 @pytest.mark.exhaustive
 def test_the_same_replies_have_the_same_places(family):
     (setting,) = make_report([family]).settings
-    first, again = (analyse(final_replies(setting))[0] for _ in range(2))
+    first, again = (analyse(final_replies(setting), plane=True)[0] for _ in range(2))
     assert first[["x", "y"]].equals(again[["x", "y"]])
     assert first[["x", "y"]].notna().all().all()
 
@@ -122,7 +133,7 @@ def test_patterns_equal_ten_lines_of_pandas(family, flat):
     shares = shares / rows.groupby("policy").size()
     alike = (shares.min(axis=1) > 0) & (shares.max(axis=1) / shares.min(axis=1) <= 1.2)
     common = set(shares[alike & (shares.max(axis=1) >= 0.01)].index)
-    found, words = analyse(replies)
+    found, words = analyse(replies, plane=False)
     assert words >= common
     assert all(word in sklearn.ENGLISH_STOP_WORDS | TALK for word in words - common)
     table = make_report([family], patterns=True).document.frames()["patterns"].set_index("policy")
@@ -165,4 +176,4 @@ def test_distinct_n_by_hand():
 
 def test_replies_without_a_common_word_are_refused():
     with pytest.raises(DataError, match="no common word"):
-        analyse(replies_of(a=["alpha"], b=["beta"]))
+        analyse(replies_of(a=["alpha"], b=["beta"]), plane=False)

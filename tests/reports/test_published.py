@@ -51,7 +51,7 @@ def test_printed_rows_by_setting_and_judge():
     rows = lines_of(arc, ("rules",))
     first = [row for row in rows if not row.rows]
     assert values(first, "correct")["Swift"] == 0.7993
-    assert values(first, "thinking")["Swift"] == pytest.approx(0.979)
+    assert values(first, "thinking")["Swift"] == pytest.approx(97.9)
     assert values(first, "rules/overall")["Swift"] == 7.19
     both = lines_of(arc, ("gpt-4o", "claude-opus"))
     swift = next(row for row in both if row.name == "Swift" and not row.rows)
@@ -76,7 +76,7 @@ def test_printed_rows_of_other_papers():
     assert len(large) == 4
     pages = ("colbench-frontend", "standard", "collaboration-frontend", 10)
     clip = lines_of(pages, ("render-clip",))
-    assert values(clip, "won")["SWEET-RL"] == pytest.approx(0.482)
+    assert values(clip, "won")["SWEET-RL"] == pytest.approx(48.2)
     assert values(clip, "render-clip/overall")["SWEET-RL"] == pytest.approx(0.777)
     assert not lines_of(pages, ("render",))  # another measure is not CLIP's
     seal = ("squad", "standard", "self-edit", 1)

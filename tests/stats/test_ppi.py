@@ -9,22 +9,16 @@ from convbench.stats.ppi import corrected_mean
 
 
 def drawn(rng, groups, labelled, noise=0.5):
-    """People's scores and the judge's, by group: (labelled people, labelled judge, other judge)."""
-    people, judge, others = {}, {}, {}
-    for number in range(groups):
-        truth = rng.gauss(3, 1)
-        told = 0.6 * truth + rng.gauss(0, noise) + 2
-        if number < labelled:
-            people[f"g{number}"], judge[f"g{number}"] = truth, told
-        else:
-            others[f"g{number}"] = told
-    return people, judge, others
+    """A score a group: (people's, the judge's of the same groups, the judge's of the others)."""
+    truth = [rng.gauss(3, 1) for _ in range(groups)]
+    told = [0.6 * value + rng.gauss(0, noise) + 2 for value in truth]
+    return truth[:labelled], told[:labelled], told[labelled:]
 
 
 def test_corrected_mean_is_the_published_estimator():
     people, judge, others = drawn(random.Random(0), 400, 80)
     found = corrected_mean(people, judge, others)
-    y, f, rest = (list(each.values()) for each in (people, judge, others))
+    y, f, rest = people, judge, others
     spread = statistics.variance([*f, *rest])
     lam = statistics.covariance(y, f) / ((1 + 80 / 320) * spread)
     assert found.mean == pytest.approx(
@@ -39,19 +33,17 @@ def test_corrected_mean_is_the_published_estimator():
 
 def test_corrected_mean_with_labels_of_everything_is_the_labels_alone():
     people, judge, _ = drawn(random.Random(1), 40, 40)
-    found = corrected_mean(people, judge, {})
-    assert found.mean == pytest.approx(statistics.mean(people.values()))
-    assert found.error == pytest.approx(statistics.stdev(people.values()) / 40**0.5)
-    assert corrected_mean({}, {}, judge) is None
-    two = dict(list(people.items())[:2])
-    assert corrected_mean(two, judge, {}).error is None
+    found = corrected_mean(people, judge, [])
+    assert found.mean == pytest.approx(statistics.mean(people))
+    assert found.error == pytest.approx(statistics.stdev(people) / 40**0.5)
+    assert corrected_mean(people[:2], judge[:2], judge[2:]).error is None
 
 
 def test_corrected_mean_with_a_judge_that_says_nothing_is_the_labels_alone():
     people, judge, others = drawn(random.Random(2), 100, 30)
-    flat = corrected_mean(people, dict.fromkeys(judge, 7.0), dict.fromkeys(others, 7.0))
-    assert flat.mean == pytest.approx(statistics.mean(people.values()))
-    right = corrected_mean(people, people, {name: value - 2 for name, value in others.items()})
+    flat = corrected_mean(people, [7.0] * len(judge), [7.0] * len(others))
+    assert flat.mean == pytest.approx(statistics.mean(people))
+    right = corrected_mean(people, people, [value - 2 for value in others])
     assert right.error < flat.error
 
 
@@ -60,9 +52,8 @@ def test_corrected_mean_takes_off_the_bias_of_the_judge():
     means = []
     for _ in range(200):
         people, judge, others = drawn(rng, 100, 40)
-        shifted = {name: value + 5 for name, value in judge.items()}
-        moved = {name: value + 5 for name, value in others.items()}
-        means.append(corrected_mean(people, shifted, moved).mean)
+        shifted = ([value + 5 for value in each] for each in (judge, others))
+        means.append(corrected_mean(people, *shifted).mean)
     assert statistics.mean(means) == pytest.approx(3, abs=0.05)
 
 
