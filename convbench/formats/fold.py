@@ -13,14 +13,16 @@ What does not fit is kept as it can be kept, and counted.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
 
 from pydantic import ValidationError
 
 from convbench.formats.log import Call, Item, LeftOut, LogConversation, LogMessage
+from convbench.formats.values import parsed
 from convbench.schema import Reasoning, ToolCall, ToolResult, ToolRound, Turn, canonical_json
 from convbench.schema.chat import FinishReason
 
@@ -265,18 +267,11 @@ def without_copies(items: Iterable[Item], counts: Counter[str]) -> Iterator[Item
 
     Of conversations with one id that follow one another, as of one file, all are held at a time.
     """
-    held: list[LogConversation] = []
-    key: object = None
-    for item in items:
-        own = _copy_key(item)
-        if own is None or own != key:
-            yield from _longest(held, counts)
-            held, key = [], own
-        if isinstance(item, LeftOut) or own is None:
-            yield item
+    for key, some in groupby(items, _copy_key):
+        if key is None:
+            yield from some
         else:
-            held.append(item)
-    yield from _longest(held, counts)
+            yield from _longest(list(some), counts)
 
 
 def _copy_key(item: Item) -> object:
@@ -285,21 +280,16 @@ def _copy_key(item: Item) -> object:
     return item.id or (None if item.trial is None else (item.task, item.trial))
 
 
-def _longest(logs: list[LogConversation], counts: Counter[str]) -> Iterator[LogConversation]:
-    if len(logs) < 2:
-        yield from logs
-        return
+def _longest(logs: list[Any], counts: Counter[str]) -> Iterator[LogConversation]:
+    """Yield the conversations that none of the others begins with."""
+    parts = [list(_prefixes(log.messages)) for log in logs]
     begun: set[bytes] = set()
-    kept: set[int] = set()
-    all_prefixes = [list(_prefixes(log.messages)) for log in logs]
-    for place in sorted(range(len(logs)), key=lambda i: -len(all_prefixes[i])):
-        prefixes = all_prefixes[place]
-        if prefixes and prefixes[-1] in begun:
-            counts["copies that another conversation begins with"] += 1
-        else:
-            kept.add(place)
-            begun.update(prefixes)
-    yield from (log for place, log in enumerate(logs) if place in kept)
+    copies: set[int] = set()
+    for place in sorted(range(len(logs)), key=lambda place: -len(parts[place])):
+        copies |= {place} if parts[place] and parts[place][-1] in begun else set()
+        begun.update(parts[place])
+    counts["copies that another conversation begins with"] += len(copies)
+    yield from (log for place, log in enumerate(logs) if place not in copies)
 
 
 def _prefixes(messages: list[LogMessage]) -> Iterator[bytes]:
@@ -308,13 +298,9 @@ def _prefixes(messages: list[LogMessage]) -> Iterator[bytes]:
     digest = hashlib.sha256()
     for message in messages:
         said = [(message.role, message.text.strip())] if message.text.strip() else []
-        for part in (*said, *((call.name, _canonical(call.arguments)) for call in message.calls)):
+        for part in (
+            *said,
+            *((call.name, canonical_json(parsed(call.arguments))) for call in message.calls),
+        ):
             digest.update(repr(part).encode("utf-8", "replace"))
             yield digest.digest()
-
-
-def _canonical(arguments: str) -> str:
-    try:
-        return canonical_json(json.loads(arguments))
-    except ValueError:
-        return arguments

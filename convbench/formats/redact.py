@@ -12,9 +12,10 @@ import orjson
 from convbench.util.redact import KEY, PATTERNS
 
 KEYS = [(starts, re.compile(pattern)) for _, starts, pattern in PATTERNS]
+CARD = "[card]"
 PII = (
     ("[email]", re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")),
-    ("[card]", re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")),
+    (CARD, re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")),
     ("[phone]", re.compile(r"(?<![\w.])\+\d(?:[ .()-]{0,2}\d){7,14}(?!\d)")),
     ("[phone]", re.compile(r"(?<![\w.])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w.])")),
     (r"\1[user]", re.compile(r"((?:/home/|/Users/|\b[A-Z]:\\{1,2}Users\\{1,2}))[^/\\\s\"'<>:]+")),
@@ -25,32 +26,21 @@ PII = (
 def redacted(line: str, counts: Counter[str], *, pii: bool) -> bytes:
     """Return a record's JSON text without keys, and with `pii` without addresses, phone numbers,
     cards and names of home folders. A text without any is returned as it is."""
-    has_keys = any(start in line for starts, _ in KEYS for start in starts)
-    if not has_keys and not pii:
+    if not pii and not any(start in line for starts, _ in KEYS for start in starts):
         return line.encode()
-    value = orjson.loads(line)
-    if has_keys:
-        value = _walk(value, lambda text: _without_keys(text, counts))
-    if pii:
-        value = _walk(value, lambda text: _without_pii(text, counts))
-    return orjson.dumps(value)
+    return orjson.dumps(_walk(orjson.loads(line), lambda text: _clean(text, counts, pii=pii)))
 
 
-def _without_keys(text: str, counts: Counter[str]) -> str:
+def _clean(text: str, counts: Counter[str], *, pii: bool) -> str:
     for starts, pattern in KEYS:
         if any(start in text for start in starts):
             text, number = pattern.subn(KEY, text)
             counts["keys, each replaced by [key]"] += number
-    return text
-
-
-def _without_pii(text: str, counts: Counter[str]) -> str:
-    for mark, pattern in PII:
-        if mark == "[card]":
-            text, number = pattern.subn(lambda m: "[card]" if _is_card(m[0]) else m[0], text)
-        else:
-            text, number = pattern.subn(mark, text)
-        counts["addresses, phones, cards and home folders, each replaced"] += number
+    for mark, pattern in PII if pii else ():
+        found = [match for match in pattern.finditer(text) if mark != CARD or _is_card(match[0])]
+        counts["addresses, phones, cards and home folders, each replaced"] += len(found)
+        for match in reversed(found):
+            text = text[: match.start()] + match.expand(mark) + text[match.end() :]
     return text
 
 

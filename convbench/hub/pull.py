@@ -8,8 +8,8 @@ from pathlib import Path
 
 from convbench.catalog.citations import collect_citations
 from convbench.errors import RunError
-from convbench.formats.check import check_names, check_run
 from convbench.hub.dataset import RECORDS
+from convbench.hub.pull_check import check_names, check_run
 from convbench.hub.repo import Remote, fetch_file, inspect_repo
 from convbench.store import Run, refuse_latest
 from convbench.store.jsonl import Appender, disk_error, write_atomic

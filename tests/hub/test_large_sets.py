@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import HubError, RunError
-from convbench.formats.check import check_run
 from convbench.hub.dataset import write_dataset_folder
 from convbench.hub.figures import card_figures
+from convbench.hub.pull_check import check_run
 from convbench.hub.tables import open_portions, write_tables
 from convbench.schema import Turn
 from convbench.store import Run

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 
 from convbench.errors import HubError, RunError
-from convbench.formats.check import check_run
+from convbench.hub.pull_check import check_run
 from convbench.rollout.plan import conversation_id
 from convbench.schema import Metric, Verdict
 from convbench.schema.base import ConversationId

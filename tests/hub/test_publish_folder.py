@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from convbench.errors import HubError, RunError
-from convbench.formats.check import check_run
 from convbench.hub.dataset import write_dataset_folder
+from convbench.hub.pull_check import check_run
 from convbench.hub.safety import SecretScanner
 from convbench.store import Run
 from tests.helpers import stages
