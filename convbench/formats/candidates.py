@@ -15,7 +15,7 @@ ENDINGS = ("", "_response", "_messages", "_conversations", "_output")
 GROUPS = (
     *("completions", "answers", "responses", "candidates", "summaries", "generations", "outputs"),
 )
-PARALLEL = ("ratings", "scores", "rewards", "labels", "correctness")
+PARALLEL = ("ratings", "scores", "rewards", "labels", "correctness", "rank")
 """How columns begin that hold a score for each reply of a list."""
 SCORES = ("reward", "score", "rating", "overall_score")
 REPLIES = ("response", "answer", "completion", "output", "text", "content", "message")
@@ -134,8 +134,9 @@ def _group(row: Row, prompt: Messages) -> Iterator[Candidate]:
     best, ends = as_number(row.take("choice")), as_list(row.look("finish_reasons"))
     for number, value in enumerate(values):
         scores, about = _scores_of(value) if isinstance(value, dict) else ({}, {})
-        if marks:
-            scores |= named_scores(marks[number])
+        mark = as_number(marks[number]) if marks else None
+        if mark is not None:  # the lower a rank, the better
+            scores["reward"] = -mark if str(column).startswith("rank") else mark
         if best is not None:
             scores = {"reward": float(number == best)}
         if number < len(ends):

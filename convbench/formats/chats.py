@@ -27,11 +27,21 @@ DIALOGUES = (
 """Names of what holds a complete dialogue."""
 INSIDE = (
     *("choices", "candidates", "generations", "output", "message", "kwargs", "args", "input"),
-    *("prompt", "response", "completion", "raw", "content", "text", "full_text", "problem"),
+    *(
+        "prompt",
+        "response",
+        "completion",
+        "completions",
+        "raw",
+        "content",
+        "text",
+        "full_text",
+        "problem",
+    ),
 )
 """Keys under which a request or response holds the rest, in the order they are looked for."""
 SYSTEMS = ("system", "instructions", "system_instruction", "systemInstruction")
-UNREAD = ("from", "additional_kwargs", "system_prompt")
+UNREAD = ("from", "additional_kwargs", "system_prompt", "function_calls")
 """Keys of a message that are read here."""
 KINDS = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"}
 """LangChain's types of messages."""
@@ -132,6 +142,8 @@ def _read_item(item: dict[str, Any]) -> list[LogMessage]:
         return []
     if isinstance(content, str) and content.startswith('[{"function"'):
         calls, content = parsed(content), ""
+    if isinstance(item.get("function_calls"), str):  # in words
+        content = "\n".join(text for text in (content, item["function_calls"]) if text)
     rest = {k: v for k, v in item.items() if k not in UNREAD}
     return read_message({**rest, "role": role_name(item), "content": content, "tool_calls": calls})
 

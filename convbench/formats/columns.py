@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from convbench.formats.chats import is_call, is_dialogue, marked, read_chat
-from convbench.formats.dialects import text_in
+from convbench.formats.dialects import PERSONAL, text_in
 from convbench.formats.log import LogMessage, Role
 from convbench.formats.values import (
     as_list,
@@ -48,10 +48,13 @@ class Row:
         self.names: dict[str, str] = {}
         self.values: dict[str, Any] = {}
         self.taken: set[str] = set()
+        self.personal = 0
+        """Columns that are not kept."""
         for name, raw in record.items():
-            value = without_nulls(raw)
-            key = snake(name)
-            if value not in (None, "", [], {}) and key not in self.values:
+            value, key = without_nulls(raw), snake(name)
+            if key in PERSONAL:
+                self.personal += 1
+            elif value not in (None, "", [], {}) and key not in self.values:
                 self.names[key], self.values[key] = str(name), value
 
     def __contains__(self, name: str) -> bool:
@@ -96,6 +99,13 @@ def spoken(value: Any, role: Role) -> list[LogMessage]:
     if is_text and not (found := calls_alone(read)):
         return marked(str(value)) or [LogMessage(role, str(value))]
     return found if is_text else read_chat(read, role)
+
+
+def first_text(value: Any) -> Any:
+    """Return the first text within a value; None without one."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    texts = (first_text(item) for item in inner)
+    return value if isinstance(value, str) else next((t for t in texts if t is not None), None)
 
 
 def calls_alone(value: Any) -> list[LogMessage]:

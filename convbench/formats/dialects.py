@@ -39,20 +39,13 @@ MARKS = ("tool_call_id", "toolCallId", "call_id", "tool_use_id", "toolUseId", "m
 """Keys under which a result names its call."""
 TEXTS = ("", "text", "inputtext", "outputtext", "summarytext", "refusal")
 """Types of parts that are text, without signs between the words."""
+PERSONAL = ("hashed_ip", "header", "ip")
+"""Keys that tell who somebody is, which are not kept."""
 KNOWN = {
     *("role", "from", "type", "content", "value", "text", "parts", "refusal", "name", "id"),
     *("tool_calls", "function_call", "thinking_blocks", "logprobs", "token_ids", "finish_reason"),
-    *(
-        "stop_reason",
-        "stopReason",
-        "model",
-        "tools",
-        "functions",
-        "tool_call_ids",
-        *THOUGHTS,
-        *MASKS,
-        *MARKS,
-    ),
+    *("stop_reason", "stopReason", "model", "tools", "functions", "tool_call_ids"),
+    *(THOUGHTS + MASKS + MARKS + PERSONAL),
 }
 """Keys of a message that are read, or not kept; others are metadata."""
 

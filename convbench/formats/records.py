@@ -22,6 +22,7 @@ DEEPEST = 24
 """Most levels of a value of metadata; what lies deeper is not stored."""
 TESTED = 0.2
 """Share of the groups that `split_by` puts into test."""
+UNNAMED = "conversations with several scores, none of them the reward; --map reward=NAME picks one"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -75,11 +76,25 @@ class Importer:
         folded = fold(log, notes, self.plan.policy)
         example, facts = self._example(log, folded)
         key = example.example_id
+        scores = named_scores(log.rewards)
+        reward = self._reward(log, scores)
+        if scores and reward is None:
+            log.metadata = {**log.metadata, "scores": scores}
+            notes[UNNAMED] += 1
         conversation = self._conversation(log, folded, key)
-        verdict = self._verdict(log, conversation.conversation_id)
         records: list[tuple[str, BaseModel]] = [("conversations", conversation)]
         records += [] if key in self.agreed else [("examples", example)]
-        records += [("verdicts", verdict)] if verdict else []
+        if reward is not None and log.failure is None:
+            self.rewards.append(reward)
+            verdict = Verdict(
+                conversation_id=conversation.conversation_id,
+                judge="imported",
+                fingerprint=self.judge,
+                scores={k: v for k, v in scores.items() if k != "reward"} | {"overall": reward},
+                reward=reward,
+                ended=self.ended,
+            )
+            records.append(("verdicts", verdict))
         self.samples[key] += 1
         self.split_of[example.group_id] = example.split
         if self.agreed.setdefault(key, facts) != facts:
@@ -144,27 +159,15 @@ class Importer:
             ended=self.ended,
         )
 
-    def _verdict(self, log: LogConversation, conversation_id: str) -> Verdict | None:
-        """Return the verdict of the reward that a conversation has: of the second file, of the
-        policy by its name, or its own. None without one, and for a failure."""
-        scores = named_scores(log.rewards)
+    def _reward(self, log: LogConversation, scores: dict[str, float]) -> float | None:
+        """Return the reward of a conversation: of the second file, of the policy by its name, of
+        the field that `names` says, or its own; None without one."""
         marks = map(str, (log.metadata.get(self.plan.key or ""), log.id, log.task))
         given = next((self.given[mark] for mark in marks if mark in self.given), None)
         self.count["matched"] += given is not None
         asked = self.plan.names.get("reward", "").rpartition(".")[2]
-        own = {"given": given, **scores}
-        reward = first_of(own, "given", self.plan.policy or asked, asked, "reward")
-        if reward is None or log.failure is not None:
-            return None
-        self.rewards.append(reward)
-        return Verdict(
-            conversation_id=conversation_id,
-            judge="imported",
-            fingerprint=self.judge,
-            scores={k: v for k, v in scores.items() if k != "reward"} | {"overall": reward},
-            reward=reward,
-            ended=self.ended,
-        )
+        own = (scores.get(name) for name in (self.plan.policy or asked, asked, "reward"))
+        return next((score for score in (given, *own) if score is not None), None)
 
     def _count(self, log: LogConversation, folded: Folded, example: Example) -> None:
         own = [turn for turn in folded.turns if turn.speaker == "assistant"]
@@ -177,8 +180,8 @@ class Importer:
         self.count["with late system"] += any(turn.speaker == "system" for turn in folded.turns)
         self.most_turns = max(self.most_turns, len(own))
         self.splits[example.split] += 1
-        models = {m.model for m in log.messages if m.model} or {as_text(log.metadata.get("model"))}
-        self.models.update(model for model in models if model)
+        models = list(dict.fromkeys(message.model for message in log.messages if message.model))
+        self.models.update(models or filter(None, [as_text(log.metadata.get("model"))]))
         self.hidden.update(log.hidden.keys())
         self.metadata.update(log.metadata.keys())
 

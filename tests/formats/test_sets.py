@@ -180,7 +180,60 @@ AGENTS: dict[str, tuple[dict[str, Any], Said]] = {
                            None)]),
     "swe-rebench": ({"trajectory": [ASK, GOOD], "resolved": -1}, CHAT),
 }  # fmt: skip
-ALL = CHATS | PAIRS | AGENTS
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+USED = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+FURTHER: dict[str, tuple[dict[str, Any], Said]] = {
+    "sharegpt-gpt-first": ({"conversations": [GPT, HUMAN, GPT]}, [([A, Q, A], None)]),
+    "slim-orca": ({"conversations": [{"from": "system", "value": "S", "weight": None},
+                   {**HUMAN, "weight": 0}, {**GPT, "weight": 1}]}, [(["S", Q, A], None)]),
+    "olmo": ({"messages": [
+        {"role": "system", "content": "S", "functions": json.dumps([TOOL])}, ASK,
+        {"role": "assistant", "content": "", "function_calls": "f()"},
+        {"role": "environment", "content": "7"}, GOOD]}, [(["S", Q, "f()", "7", A], None)]),
+    "numinamath-1.5": ({"problem": Q, "solution": A, "answer": "7"}, CHAT),
+    "mt-bench-human": ({"question_id": 8, "winner": "model_b", "judge": "e", "turn": 2,
+        "conversation_a": [ASK, BAD, ASK, BAD], "conversation_b": [ASK, GOOD, ASK, GOOD]},
+        [([Q, B, Q, B], 0.0), ([Q, A, Q, A], 1.0)]),
+    "arena-100k": ({"question_id": "x", "conversation_a": [ASK, GOOD],
+                    "conversation_b": [ASK, BAD], "winner": "tie (bothbad)"},
+                   [([Q, A], 0.5), ([Q, B], 0.5)]),
+    "hermes-fc": ({"conversations": [HUMAN, {"from": "gpt", "value": "<tool_call>{}</tool_call>"},
+                   {"from": "tool", "value": "7"}, GPT], "tools": json.dumps([TOOL])},
+                  [([Q, "<tool_call>{}</tool_call>", "7", A], None)]),
+    "toolbench": ({"conversations": [{"from": "user", "value": Q},
+                   {"from": "assistant", "value": "Action: a"}, {"from": "function", "value": "7"},
+                   {"from": "assistant", "value": A}]}, [([Q, "Action: a", "7", A], None)]),
+    "open-swe-traces": ({"trajectory": [ASK, {"role": "assistant", "tool_calls": [USED]},
+                         {"role": "tool", "tool_call_id": "1", "content": "7"}, GOOD],
+                         "tools": [json.dumps(TOOL)], "resolved": 1}, [([Q, "f({})=7", A], 1.0)]),
+    "axolotl-ranks": ({"prompt": Q, "answers": [A, B], "ranks": [0, 1]},
+                      [([Q, A], 0.0), ([Q, B], -1.0)]),
+    "ms-swift-tools": ({"messages": [ASK, {"role": "tool_call", "content": json.dumps(CALL)},
+                        {"role": "tool_response", "content": '{"t": 7}'}, {**GOOD, "loss": True}],
+                        "tools": json.dumps([WEATHER])}, [([Q, f'{CALLED}={{"t": 7}}', A], None)]),
+    "kto-tag": ({"instruction": Q, "input": "", "output": A, "kto_tag": True}, REWARD),
+    "nemo-aligner-pair": ({"prompt": Q, "chosen_response": A, "rejected_response": B,
+                           "chosen_reward": 2.0}, PAIR),
+    "openrlhf": ({"prompt": Q, "chosen": A, "rejected": B, "margin": 1.0}, PAIR),
+    "fireworks": ({"messages": [ASK, {**BAD, "weight": 0}, ASK, {**GOOD, "weight": 1}]},
+                  [([Q, B, Q, A], None)]),
+    "parallel-lists": ({"prompt": [Q, "And?"], "response": [A, B]}, [([Q, A, "And?", B], None)]),
+    "a-reply-that-is-json": ({"prompt": Q, "completion": '{"text": "x"}'},
+                             [([Q, '{"text": "x"}'], None)]),
+    "promptfoo": ({"results": {"results": [{"prompt": {"raw": json.dumps([ASK])},
+                   "response": {"output": A}, "score": 0.5, "success": False}]}},
+                  [([Q, A], 0.5)]),
+    "lm-eval": ({"doc_id": 0, "doc": {}, "target": "7", "resps": [[A]], "exact_match": 1.0,
+                 "arguments": {"gen_args_0": {"arg_0": Q, "arg_1": {"until": []}}}}, CHAT),
+    "lm-eval-list": ({"doc_id": 0, "arguments": [[Q, {"until": []}]], "resps": [[A]]}, CHAT),
+    "helm": ({"request_states": [{"instance": {"references": []}, "request": {"prompt": Q},
+              "result": {"completions": [{"text": A}]}}]}, CHAT),
+    "deepeval-turns": ({"turns": [ASK, GOOD], "metricsData": [{"name": "a", "score": 0.5},
+                        {"name": "b", "score": 1.0}]}, CHAT),
+    "request-and-response": ({"request": {"messages": [ASK]},
+                              "response": {"choices": [{"message": GOOD}]}}, CHAT),
+}  # fmt: skip
+ALL = CHATS | PAIRS | AGENTS | FURTHER
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -189,13 +242,42 @@ def test_import_logs_reads_a_row_of_each_set(tmp_path: Path, name: str) -> None:
     assert said(import_rows(tmp_path, [row])) == expected
 
 
-@pytest.mark.parametrize("name", ["xlam", "apigen", "nemotron-agentic"])
+WITH_TOOLS = {
+    **dict.fromkeys(("xlam", "apigen", "nemotron-agentic", "ms-swift-tools"), "weather"),
+    **dict.fromkeys(("olmo", "hermes-fc", "open-swe-traces"), "f"),
+}
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
 def test_import_logs_keeps_the_tools_of_a_row(tmp_path: Path, name: str) -> None:
-    result = import_rows(tmp_path, [AGENTS[name][0]])
+    result = import_rows(tmp_path, [ALL[name][0]])
     assert result.run is not None
     (talk,) = result.run.conversations()
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    assert [tool["function"]["parameters"] for tool in talk.tools] == [schema]
+    (tool,) = talk.tools
+    assert tool["function"]["name"] == WITH_TOOLS[name]
+    assert tool["function"]["parameters"]["type"] == "object"
+
+
+def test_import_logs_groups_rows_of_one_prompt(tmp_path: Path) -> None:
+    rows = [{"prompt": Q, "response": A, "helpfulness": 3}, {"prompt": Q, "response": B}]
+    result = import_rows(tmp_path, rows)
+    assert (result.conversations, result.examples) == (2, 1)
+
+
+def test_import_logs_keeps_no_columns_that_tell_who_somebody_is(tmp_path: Path) -> None:
+    ask = {**ASK, "hashed_ip": "9f2", "header": {"accept-language": "de"}, "country": "DE"}
+    result = import_rows(tmp_path, [{"conversation": [ask, GOOD], "hashed_ip": "9f2"}])
+    assert result.run is not None
+    (talk,) = result.run.conversations()
+    assert talk.metadata == {"message_fields": [{"country": "DE"}, {}]}
+    assert "1 personal columns, not kept" in result.notes
+
+
+def test_import_logs_keeps_scores_of_which_none_is_the_reward(tmp_path: Path) -> None:
+    result = import_rows(tmp_path, [FURTHER["deepeval-turns"][0]])
+    assert result.run is not None
+    (talk,) = result.run.conversations()
+    assert talk.metadata == {"scores": {"a": 0.5, "b": 1.0}}
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {
@@ -206,6 +288,10 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "verl": {"prompt": [ASK], "reward_model": {"ground_truth": "x"}},
     "rft": {"messages": [ASK], "ground_truth": "x"},
     "bm25": {"text": "Some text.", "input_ids": [1, 2], "labels": [1, 2]},
+    "web-arena": {"intent": Q, "eval": {"reference_answers": [A]}},
+    "lima-test": {"conversations": [Q]},
+    "prm800k": {"question": {"problem": Q}, "label": {"steps": [{"completions": []}]}},
+    "mt-bench-judgment": {"question_id": 8, "model": "m", "score": -1, "turn": 1},
     "refused-role": {"conversations": [HUMAN, {"from": "conclusion", "value": A}]},
 }
 

@@ -15,6 +15,7 @@ from convbench.formats.chats import DIALOGUES, is_dialogue, joined, marked, read
 from convbench.formats.columns import (
     Row,
     calls_alone,
+    first_text,
     spoken,
     take_rewards,
     take_system,
@@ -23,11 +24,16 @@ from convbench.formats.columns import (
 from convbench.formats.log import LeftOut, LogConversation, LogMessage
 from convbench.formats.values import as_list, as_mapping, as_time, parsed
 
-PROMPTS = ("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents")
-REPLIES = (
-    *("completion", "response", "output", "outputs", "actual_output", "generation"),
-    *("target", "targets", "answer", "solution", "answers"),
+PROMPTS = (
+    *("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents"),
+    *("request", "arguments"),
 )
+REPLIES = (
+    *("completion", "response", "output", "outputs", "actual_output", "generation", "resps"),
+    *("result", "target", "targets", "solution", "answer", "answers"),
+)
+RENDERED = ("arguments", "resps")
+"""Columns of lm-eval, whose first text is what was sent, or the reply."""
 REFERENCES = ("answer", "solution", "target", "targets")
 """Replies that are a reference if there is another reply."""
 HIDDEN = (*REFERENCES[1:], "ground_truth", "reference", "expected_output", "reward_model")
@@ -75,6 +81,7 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
         for name, value in about.items():
             setattr(log, name, value)
         log.metadata = about["metadata"] | more
+        log.dropped["personal columns, not kept"] += row.personal
         yield log
 
 
@@ -104,6 +111,7 @@ def _prompt(row: Row) -> list[LogMessage]:
         return messages + read_dialogue(row.take("context"))
     name = row.first(*PROMPTS)
     value = row.take(name) if name else as_mapping(row.look("info")).get("post")
+    value = first_text(value) if name in RENDERED else value
     if value is None:
         return messages
     more = [row.take("input")] if name == "instruction" else []
@@ -130,7 +138,12 @@ def _whole(row: Row) -> list[LogMessage]:
         return joined(prompt, spoken("\n\n".join(map(str, steps)), "assistant"))
     reply = next((name for name in REPLIES if prompt and _is_reply(row, name)), None)
     if reply:
-        return joined(prompt, spoken(row.take(reply), "assistant"))
+        value = row.take(reply)
+        said = spoken(first_text(value) if reply in RENDERED else value, "assistant")
+        is_parallel = len(prompt) == len(said) > 1 and isinstance(parsed(value), list)
+        if is_parallel:  # lists of what was asked and what was said
+            return [message for pair in zip(prompt, said, strict=True) for message in pair]
+        return joined(prompt, said)
     for name in ("text", "completion"):
         if isinstance(row.look(name), str) and (messages := marked(row.look(name))):
             row.take(name)
