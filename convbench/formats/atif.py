@@ -1,91 +1,95 @@
 """A conversation as a trajectory in ATIF (Harbor), version 1.6: steps of system, user and agent,
-with the results of an agent's calls in its own step. What ATIF has no field for is in `extra`."""
+with the results of an agent's calls in its own step. What ATIF has no field for is in `extra`; what
+a trajectory said when it was imported is said again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
 from convbench import __version__
+from convbench.formats.values import kept, parsed
 from convbench.schema import Conversation, Reasoning, ToolRound, Turn, text_of
 from convbench.store import Run
 
 VERSION = "ATIF-v1.6"
 SOURCES = {"assistant": "agent", "system": "system"}
 """Source of a step by the speaker of an imported turn; all others are the user."""
+OWN = (
+    *("agent", "final_metrics", "notes", "schema_version", "session_id"),
+    *("trajectory_id", "continued_trajectory_ref"),
+)
+"""What an imported trajectory says about itself, in its metadata."""
 
 
 def as_trajectory(run: Run, talk: Conversation) -> dict[str, Any]:
     """Return the trajectory of a conversation: messages, calls, results, reasoning, usage, tools;
-    in `extra` its question, split, sample and metadata."""
-    protocol = run.manifest.protocol
-    model = run.manifest.policy_member.model
+    in `extra` its question, group, split and metadata."""
+    protocol, example = run.manifest.protocol, run.examples[talk.example_id]
     tools = list(talk.tools) or protocol.speakers[protocol.policy].tool_schemas
-    example = run.examples[talk.example_id]
     steps: list[dict[str, Any]] = []
-    for text in [talk.systems[protocol.policy]] if protocol.policy in talk.systems else []:
-        steps.append({"source": "system", "message": text})
+    if protocol.policy in talk.systems:
+        steps.append({"source": "system", "message": talk.systems[protocol.policy]})
     for turn in talk.turns:
-        own = turn.speaker == protocol.policy
-        steps += [_call_step(one, turn) for one in turn.rounds]
-        if not turn.calls_alone:
-            steps.append(_said_step(turn, "agent" if own else SOURCES.get(turn.speaker, "user")))
-    agent = {"name": "convbench", "version": __version__, "model_name": model}
+        source = "agent" if turn.speaker == protocol.policy else SOURCES.get(turn.speaker, "user")
+        made = list(_steps(turn, source))
+        made[0] |= _metrics(turn)
+        steps += made
+    logged = talk.metadata.get("steps", [])
+    if len(logged) == len(steps):
+        steps = [step | more for step, more in zip(steps, logged, strict=True)]
+    about = {"name": "convbench", "version": __version__}
+    about["model_name"] = run.manifest.policy_member.model
+    about |= talk.metadata.get("agent", {})
+    rest = {k: v for k, v in talk.metadata.items() if k not in (*OWN, "steps", "id")}
+    extra = {"example_id": talk.example_id, "group": example.group_id, "split": example.split}
     return {
         "schema_version": VERSION,
         "session_id": talk.conversation_id,
-        "agent": agent | ({"tool_definitions": tools} if tools else {}),
+        **kept(talk.metadata, *OWN),
+        "agent": about | ({"tool_definitions": tools} if tools else {}),
         "steps": [{"step_id": number, **step} for number, step in enumerate(steps, 1)],
-        "extra": {
-            "example_id": talk.example_id,
-            "group": example.group_id,
-            "split": example.split,
-            "metadata": talk.metadata,
-        },
+        "extra": extra | ({"metadata": rest} if rest else {}),
     }
 
 
-def _call_step(one: ToolRound, turn: Turn) -> dict[str, Any]:
-    calls = [
-        {"tool_call_id": c.id, "function_name": c.name, "arguments": _object(c.arguments)}
-        for c in one.calls
-    ]
-    results = [{"source_call_id": r.id, "content": r.content} for r in one.results]
+def _steps(turn: Turn, source: str) -> Iterator[dict[str, Any]]:
+    shown = {"is_copied_context": True} if turn.finish_reason == "scripted" else {}
+    cut = {"extra": {"finish_reason": "length"}} if turn.finish_reason == "length" else {}
+    own = shown | cut if source == "agent" else {}
+    for one in turn.rounds:
+        yield {"source": source, **_said(one.content, one.reasoning), **_calls(one), **shown}
+    if turn.content or not turn.rounds:
+        yield {"source": source, **_said(text_of(turn.content), turn.reasoning), **own}
+
+
+def _said(text: str, reasoning: Reasoning | None) -> dict[str, Any]:
+    thought = reasoning.text if reasoning else ""
+    return {"message": text, **({"reasoning_content": thought} if thought else {})}
+
+
+def _calls(one: ToolRound) -> dict[str, Any]:
+    calls = [(call.id, call.name, parsed(call.arguments)) for call in one.calls]
+    results = [{"source_call_id": result.id, "content": result.content} for result in one.results]
     return {
-        "source": "agent",
-        "message": one.content,
-        **_thought(one.reasoning),
-        "tool_calls": calls,
+        "tool_calls": [
+            {
+                "tool_call_id": mark,
+                "function_name": name,
+                "arguments": given if isinstance(given, dict) else {"input": given},
+            }
+            for mark, name, given in calls
+        ],
         **({"observation": {"results": results}} if results else {}),
-        **({"is_copied_context": True} if turn.finish_reason == "scripted" else {}),
     }
 
 
-def _said_step(turn: Turn, source: str) -> dict[str, Any]:
+def _metrics(turn: Turn) -> dict[str, Any]:
     counts = {
         "prompt_tokens": turn.prompt_tokens,
         "completion_tokens": turn.completion_tokens,
         "cost_usd": turn.cost_usd,
     }
     metrics = {name: value for name, value in counts.items() if value is not None}
-    copied = source == "agent" and turn.finish_reason == "scripted"
-    return {
-        "source": source,
-        "message": text_of(turn.content),
-        **_thought(turn.reasoning),
-        **({"metrics": metrics} if metrics else {}),
-        **({"is_copied_context": True} if copied else {}),
-        **({"extra": {"finish_reason": "length"}} if turn.finish_reason == "length" else {}),
-    }
-
-
-def _thought(reasoning: Reasoning | None) -> dict[str, str]:
-    return {"reasoning_content": reasoning.text} if reasoning and reasoning.text else {}
-
-
-def _object(arguments: str) -> Any:
-    try:
-        return orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return {"input": arguments}
+    return {"metrics": metrics} if metrics else {}

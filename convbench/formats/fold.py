@@ -221,7 +221,7 @@ def _make_turn(turn: _Turn) -> Turn:
         reasoning=None if turn.is_open else _reasoning(message),
         rounds=tuple(_make_round(turn, i) for i, one in enumerate(turn.replies) if one.calls),
         finish_reason=finish,
-        prompt_tokens=prompt[0],
+        prompt_tokens=next((number for number in prompt if number is not None), None),
         completion_tokens=_sum(tokens),
         cost_usd=_sum(dollars),
     )

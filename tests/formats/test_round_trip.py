@@ -12,7 +12,7 @@ from convbench.formats.export import Target
 from convbench.formats.importing import import_logs
 from convbench.learn.export import export_run
 from tests.helpers.imports import import_rows, said
-from tests.helpers.made_logs import CHAT
+from tests.helpers.made_logs import ATIF, CHAT
 
 TOOL = {"type": "function", "function": {"name": "weather", "description": "degrees",
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}  # fmt: skip
@@ -42,6 +42,55 @@ def test_import_logs_reads_an_export_as_it_was(tmp_path: Path, to: Target) -> No
         thoughts = [t.reasoning.text for talk in after.run.conversations() for t in talk.turns
                     if t.reasoning]  # fmt: skip
         assert thoughts == ["Small."]
+
+
+TRAJECTORY = {
+    "schema_version": "ATIF-v1.7",
+    "session_id": "s",
+    "trajectory_id": "t",
+    "agent": {"name": "a", "version": "1", "model_name": "m", "extra": {"x": 1}},
+    "notes": "n",
+    "final_metrics": {"total_steps": 5},
+    "steps": [
+        {"step_id": 1, "source": "system", "message": "Be brief.", "timestamp": "2026-01-01"},
+        {"step_id": 2, "source": "user", "message": [
+            {"type": "text", "text": "What is this?"},
+            {"type": "image", "source": {"media_type": "image/png", "path": "a.png"}}]},
+        {"step_id": 3, "source": "agent", "message": "Old.", "is_copied_context": True},
+        {"step_id": 4, "source": "agent", "message": "", "reasoning_content": "Ask.",
+         "model_name": "m2", "metrics": {"prompt_tokens": 5, "cached_tokens": 2},
+         "tool_calls": [{"tool_call_id": "c", "function_name": "f", "arguments": {"x": 1}}],
+         "observation": {"results": [{"source_call_id": "c", "content": "7"},
+                                     {"subagent_trajectory_ref": [{"session_id": "u"}]}]}},
+        {"step_id": 5, "source": "agent", "message": "A bird.", "llm_call_count": 1,
+         "metrics": {"completion_tokens": 3, "cost_usd": 0.5}, "extra": {"note": "n"}},
+    ],
+}  # fmt: skip
+
+
+def test_export_run_gives_a_trajectory_back_as_it_was(tmp_path: Path) -> None:
+    done = import_rows(tmp_path, [TRAJECTORY])
+    assert done.run is not None
+    (line,) = export_run(done.run, "atif", tmp_path / "out").files["train"].read_text().splitlines()
+    again = json.loads(line)
+    assert again.pop("extra").keys() == {"example_id", "group", "split"}
+    assert again == TRAJECTORY
+
+
+def test_import_logs_reads_all_that_a_trajectory_holds_of_a_run(tmp_path: Path) -> None:
+    usage = {"metrics": {"prompt_tokens": 5, "completion_tokens": 3, "cost_usd": 0.5}}
+    rows = [{**ATIF, "steps": [ATIF["steps"][0], {**ATIF["steps"][1], **usage}, *ATIF["steps"][2:]],
+             "extra": {"split": "test", "group": "g", "example_id": "e"}}]  # fmt: skip
+    before = import_rows(tmp_path, rows).run
+    assert before is not None
+    file = export_run(before, "atif", tmp_path / "out").files["test"]
+    after = import_logs(str(file), tmp_path / "again", "id2", "log").run
+    assert after is not None
+    own = {"conversation_id", "ended"}
+    one, two = (next(iter(run.conversations())).model_dump(exclude=own) for run in (before, after))
+    assert one == two
+    assert one["turns"][1]["prompt_tokens"] == 5
+    assert before.examples["e"] == after.examples["e"]
 
 
 @pytest.mark.parametrize("to", ["trl", "openai", "sharegpt", "ms-swift"])

@@ -12,8 +12,11 @@ from convbench.formats.dialects import arguments_text, as_role, read_content, re
 from convbench.formats.log import Call, Item, LeftOut, LogConversation, LogMessage
 from convbench.formats.values import as_list, as_mapping, as_number, as_text, kept
 
-ABOUT = ("agent", "final_metrics", "notes", "extra", "schema_version", "continued_trajectory_ref")
-STEP = ("timestamp", "metrics", "extra", "llm_call_count", "is_copied_context")
+ABOUT = (
+    *("agent", "final_metrics", "notes", "extra", "schema_version", "session_id"),
+    *("trajectory_id", "continued_trajectory_ref"),
+)
+STEP = ("timestamp", "model_name", "metrics", "extra", "llm_call_count", "is_copied_context")
 
 
 def recognises(first: object) -> bool:
@@ -46,12 +49,23 @@ def _read(record: Any, rewards: dict[str, float], parent: str | None) -> Iterato
             rewards=rewards,
             tools=agent.get("tool_definitions"),
             time=steps[0].get("timestamp"),
-            metadata=as_mapping(extra.get("metadata")) or kept(record, *ABOUT),
+            metadata=kept(record, *ABOUT)
+            | {"steps": [kept(step, *STEP) | _odd(step) for step in steps]}
+            | as_mapping(extra.get("metadata")),
         )
     else:
         yield LeftOut("no word of the policy")
     for inner in record.get("subagent_trajectories") or ():
         yield from _read(inner, {}, name)
+
+
+def _odd(step: dict[str, Any]) -> dict[str, Any]:
+    """Return what a step says in parts, or about a sub-agent, of which a turn holds the text."""
+    results = as_list(as_mapping(step.get("observation")).get("results"))
+    has_parts = any("subagent_trajectory_ref" in r or isinstance(r.get("content"), list)
+                    for r in map(as_mapping, results))  # fmt: skip
+    is_parts = isinstance(step.get("message"), list)
+    return kept(step, *["message"] * is_parts, *["observation"] * has_parts)
 
 
 def _read_step(step: dict[str, Any], agent: dict[str, Any]) -> list[LogMessage]:
@@ -70,7 +84,6 @@ def _read_step(step: dict[str, Any], agent: dict[str, Any]) -> list[LogMessage]:
         said.usage = (*tokens, as_number(metrics.get("cost_usd")))
         said.model = step.get("model_name") or agent.get("model_name")
         said.finish = as_mapping(step.get("extra")).get("finish_reason")
-        said.extra = kept(step, *STEP)
     out = [said] if said.text or said.reasoning or said.calls else []
     for result in as_list(as_mapping(step.get("observation")).get("results")):
         if result.get("content") is not None:
