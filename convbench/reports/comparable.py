@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from convbench.errors import RunError
@@ -31,61 +31,35 @@ def differences(first: Policy, other: Policy) -> list[str]:
     exempt = has_own_protocol(first) or has_own_protocol(other)
     ours, theirs = (_facts(policy, exempt) for policy in (first, other))
     if exempt:
-        both = ours["cast"].keys() & theirs["cast"].keys()
-        for facts in (ours, theirs):
-            facts["cast"] = {name: facts["cast"][name] for name in both}
+        for speaker in ours["cast"].keys() ^ theirs["cast"].keys():
+            for facts in (ours, theirs):
+                facts["cast"].pop(speaker, None)
     lines = [line for key in ours for line in field_differences(key, ours[key], theirs[key])]
-    return lines + list(_judge_differences(first, other))
+    for judge, marks in other.judges.items():
+        versions = marks | first.judges.get(judge, marks)
+        if len(versions) > 1:
+            found = ", ".join(sorted(versions))
+            lines.append(f"judge {judge}: verdicts of {len(versions)} versions of it ({found})")
+    return lines
 
 
 def _facts(policy: Policy, exempt: bool) -> dict[str, Any]:
     """Return what must be equal of a policy's settings; of its own speaker the limits alone."""
-    m = policy.run.manifest
-    limits = {"sampling"}
+    m, limits = policy.run.manifest, {"sampling"}
+    of_others = limits | {"model", "fingerprint"}
     cast = {
-        name: member.model_dump(
-            mode="json",
-            include=limits if name == m.protocol.policy else limits | {"model", "fingerprint"},
+        name: one.model_dump(
+            mode="json", include=limits if name == m.protocol.policy else of_others
         )
-        for name, member in m.cast.items()
+        for name, one in m.cast.items()
     }
     task = {k: v for k, v in m.task.model_dump(mode="json").items() if k not in NO_PROMPTS}
-    protocol = m.protocol.model_dump(mode="json", exclude={"title", "reference"})
-    return {
-        "task": task,
-        **({} if exempt else {"protocol": protocol, "turns": m.turns}),
-        "mode": m.mode,
-        "temperatures": list(m.temperatures),
-        "samples": m.samples,
-        "cast": cast,
-    }
-
-
-def _judge_differences(first: Policy, other: Policy) -> Iterator[str]:
-    for judge, marks in first.judges.items():
-        theirs = other.judges.get(judge, marks)
-        if theirs != marks:
-            specs = [_judge_fields(policy, judge) for policy in (first, other)]
-            named = field_differences(f"judge {judge}", *specs) if all(specs) else []
-            yield from named or [f"judge {judge}: {'+'.join(marks)} → {'+'.join(theirs)}"]
-
-
-def _judge_fields(policy: Policy, judge: str) -> dict[str, Any]:
-    """Return the fields of a judge's spec; empty if verdicts are of several versions of it."""
-    mark, *others = policy.judges[judge]
-    spec = policy.run.judge_specs().get(mark)
-    if others or spec is None:
-        return {}
-    return spec.model_dump(mode="json", exclude={"title", "reference"})
-
-
-def mixed_judges(policy: Policy) -> list[str]:
-    """Return a line for each judge whose verdicts on one policy are of several versions of it."""
-    return [
-        f"judge {judge}: verdicts of {len(marks)} versions of it"
-        for judge, marks in policy.judges.items()
-        if len(marks) > 1
-    ]
+    facts = {"task": task, "mode": m.mode, "samples": m.samples, "cast": cast}
+    facts["temperatures"] = list(m.temperatures)
+    if not exempt:
+        facts["protocol"] = m.protocol.model_dump(mode="json", exclude={"title", "reference"})
+        facts["turns"] = m.turns
+    return facts
 
 
 def question_differences(first: Run, other: Run, split: str) -> list[str]:

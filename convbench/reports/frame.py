@@ -297,7 +297,7 @@ def _check(policies: Sequence[Policy], split: str, allow: bool) -> Iterator[str]
     raise NotComparable unless that is allowed."""
     first = next((policy for policy in policies if policy.is_own), policies[0])
     for policy in policies:
-        problems = comparable.mixed_judges(policy) + comparable.differences(first, policy)
+        problems = comparable.differences(first, policy)
         near = next((p for p in policies if p.family == policy.family and p.is_own), policy)
         beside = first if policy.run.manifest.seed == first.run.manifest.seed else near
         problems += comparable.question_differences(beside.run, policy.run, split)

@@ -121,20 +121,6 @@ def _seeds(setting: Setting) -> list[Point]:
     return [Point(p.name, x, part, p) for p in pooled for x, part in parts]
 
 
-def over_seeds(setting: Setting) -> Table | None:
-    """Return means with errors clustered by seed, so that they include drawing the questions and
-    training again. None if nothing is pooled."""
-    pooled = [policy for policy in setting.policies if len(policy.runs) > 1]
-    if not pooled:
-        return None
-    metrics = headlines(setting)
-    rows = setting.rows.assign(group=setting.rows["seed"])
-    by_seed = replace(setting, kind="clustered", rows=rows)
-    means = tuple(Row((p.name, *(by_seed.mean(p, m.key) for m in metrics))) for p in pooled)
-    notes = ("Mean ± standard error clustered by seed.",)
-    return Table("over-seeds", "Over seeds", (POLICY, *metrics), means, notes)
-
-
 def matrix(settings: Sequence[Setting], *, paper: bool = False) -> Table | None:
     """Return policies by settings in the metric that most have, with the number of settings in
     which a policy is first, and among the first two; equal numbers share a place.

@@ -17,7 +17,6 @@ from convbench.reports.over import (
     by_key,
     matrix,
     over_points,
-    over_seeds,
     turn_points,
 )
 from convbench.reports.pairwise import wins_table, with_pages_won
@@ -101,7 +100,6 @@ def _part(setting: Setting, baselines: Sequence[str], paper: bool, plots: bool) 
         agreement_table(setting),
         wins_table(setting),
         *(by_key(*over) for over in over_points(setting)),
-        over_seeds(setting),
         *(forgetting_table(name, some) for name, some in forgetting_sequences(setting).items()),
         best_of_n(setting),
         *agent_tables(setting),

@@ -1,23 +1,57 @@
-"""Settings, policies and their bases: what may stand in one table."""
+"""Settings, policies and their bases: what may stand in one table, and with what it is compared."""
 
 import json
+import math
+import re
 
 import pytest
 
+import convbench
 from convbench.errors import RunError
 from convbench.reports.comparable import NotComparable
 from convbench.reports.frame import read_settings
 from convbench.reports.report import make_report
+from tests.helpers.cli import convbench as typed
+from tests.helpers.reported import beside, learner, right_on, tables_of
 from tests.helpers.runs import make, questions
-
-
-def right_on(*numbers):
-    wanted = {f"q{number}" for number in numbers}
-    return lambda question, sample: "A" if question in wanted else "B"
 
 
 def names(setting):
     return [policy.name for policy in setting.policies]
+
+
+def first(count):
+    """Right on so many questions."""
+    return right_on(*range(count))
+
+
+def test_report_with_two_models_compares_each_learner_with_its_own_base(tmp_path):
+    """llama is right on 2 of 10 questions and 4 once trained, qwen on 7 and then on 8."""
+    runs = []
+    for name, before, after in (("llama", 2, 4), ("qwen", 7, 8)):
+        model = {"model": f"local:/models/{name}"}
+        runs.append(make(tmp_path / name, questions(10), first(before), **model))
+        learner(runs[-1], "swift", first(after), "SWiFt", **model)
+    frame = convbench.report(*(run.path for run in runs))["differences"].set_index("policy")
+    assert frame.loc["SWiFt (llama)", "base"] == "Base (llama)"
+    assert frame.loc["SWiFt (llama)", "correct"] == pytest.approx(0.2)
+    assert frame.loc["SWiFt (qwen)", "base"] == "Base (qwen)"
+    assert frame.loc["SWiFt (qwen)", "correct"] == pytest.approx(0.1)
+    assert len(frame) == 2  # no base is compared with the other
+
+
+def test_frames_of_a_report_are_unrounded_with_intervals_and_p(tmp_path):
+    run = make(tmp_path / "run", questions(3), right_on(0, 1))
+    learner(run, "swift", first(3), "SWiFt")
+    report = convbench.report(run.path)
+    row = report["results"].set_index("policy").loc["Base"]
+    assert row["correct"] == 2 / 3
+    assert row["correct_error"] == pytest.approx(math.sqrt(3 / 2 * (1 + 1 + 4)) / 9, abs=1e-12)
+    assert (row["correct_n"], row["correct_groups"]) == (9, 3)
+    gain = report["differences"].iloc[0]
+    assert gain["correct"] == pytest.approx(1 / 3, abs=1e-15)
+    assert gain["correct_low"] < 1 / 3 < gain["correct_high"]
+    assert gain["correct_p"] == gain["correct_holm"]  # one policy: Holm changes nothing
 
 
 @pytest.mark.parametrize(
@@ -30,52 +64,37 @@ def names(setting):
         ({"mode": "standard"}, "mode: 'thinking' → 'standard'"),
     ],
 )
-def test_incomparable_children_are_refused_with_the_difference(tmp_path, change, said):
-    base = make(tmp_path / "run", questions(2), right_on(0))
-    make(
-        base.evals_folder / "other",
-        questions(2),
-        right_on(1),
-        parent=base.manifest.id,
-        split="test",
-        model="local:other",
-        **change,
-    )
+def test_incomparable_policies_are_refused_with_the_difference(tmp_path, change, said):
+    run = make(tmp_path / "run", questions(2), right_on(0))
+    beside(run, "other", right_on(1), model="local:other", **change)
     with pytest.raises(NotComparable) as refused:
-        make_report([base])
+        make_report([run])
     assert said in str(refused.value)
     assert "--allow-incomparable" in str(refused.value)
-    table = make_report([base], allow=True).document.parts[0].tables[0]
+    table = tables_of(run, allow=True)["results"]
     assert len(table.rows) == 2
     assert any("other is not comparable with Base" in note for note in table.notes)
 
 
 def test_other_questions_and_judges_are_refused(tmp_path):
-    base = make(tmp_path / "run", questions(3), right_on(0), overall=lambda q, k: 5.0)
-    child = make(
-        base.evals_folder / "swift",
-        questions(2),
-        right_on(1),
-        parent=base.manifest.id,
-        split="test",
-    )
+    run = make(tmp_path / "run", questions(3), right_on(0), overall=lambda q, k: 5.0)
+    child = make(run.evals_folder / "swift", questions(2), right_on(1), parent=run.manifest.id,
+                 split="test")  # fmt: skip
     with pytest.raises(RunError, match="1 only in run, 0 only in swift, 2 in both"):
-        make_report([base])
-    text = (base.path / "examples.jsonl").read_text()
+        make_report([run])
+    text = (run.path / "examples.jsonl").read_text()
     (child.path / "examples.jsonl").write_text(text.replace("birch", "beech"))
     with pytest.raises(RunError, match="questions: 3 of 3 differ in text or options"):
-        make_report([base])
+        make_report([run])
     (child.path / "examples.jsonl").write_text(text)
-    line = json.loads(base.verdicts_file.read_text().splitlines()[0])
+    line = json.loads(run.verdicts_file.read_text().splitlines()[0])
     talk = json.loads(child.conversations_file.read_text().splitlines()[0])
-    other = {"conversation_id": talk["conversation_id"], "fingerprint": "0123456789abcdef"}
-    child.verdicts_file.write_text(json.dumps(line | other) + "\n")
-    with pytest.raises(RunError, match=r"judge rules: [0-9a-f]{16}.* → "):
-        make_report([base])
-    child.verdicts_file.write_text(
-        json.dumps(line | {"conversation_id": talk["conversation_id"]}) + "\n"
-    )
-    assert len(make_report([base]).settings[0].policies) == 2
+    line["conversation_id"] = talk["conversation_id"]
+    child.verdicts_file.write_text(json.dumps(line | {"fingerprint": "0123456789abcdef"}) + "\n")
+    with pytest.raises(RunError, match="judge rules: verdicts of 2 versions of it"):
+        make_report([run])
+    child.verdicts_file.write_text(json.dumps(line) + "\n")
+    assert len(make_report([run]).settings[0].policies) == 2
 
 
 def test_verdicts_of_two_versions_of_a_judge_are_refused(tmp_path):
@@ -98,97 +117,52 @@ def test_settings_are_told_apart_by_task_and_mode(tmp_path):
     assert names(one) == ["Base (tiny)", "Base (other)"]
 
 
+def test_two_simulated_humans_are_two_settings(tmp_path):
+    runs = [
+        make(tmp_path / name, questions(2), right_on(0), protocol="clarifying",
+             teacher=f"openai/{name}")
+        for name in ("one", "two")
+    ]  # fmt: skip
+    found = read_settings(runs)
+    assert [setting.more for setting in found] == ["simulator openai/one", "simulator openai/two"]
+
+
 def test_runs_that_differ_in_the_seed_are_pooled(tmp_path):
-    first = make(tmp_path / "a", questions(2), right_on(0), seed=0)
-    second = make(tmp_path / "b", questions(3), right_on(0, 1, 2), seed=1)
-    (pool,) = make_report([first, second]).settings
+    runs = [
+        make(tmp_path / "a", questions(2), right_on(0), seed=0),
+        make(tmp_path / "b", questions(3), right_on(0, 1, 2), seed=1),
+    ]
+    (pool,) = read_settings(runs)
     assert names(pool) == ["Base"]
     accuracy = pool.mean(pool.policies[0], "correct")
     assert (accuracy.n, accuracy.groups, accuracy.mean) == (15, 3, 12 / 15)
-    tables = {t.name: t for t in make_report([first, second]).document.parts[0].tables}
-    assert [(row.cells[1], row.cells[2].mean) for row in tables["seeds"].rows] == [(0, 0.5), (1, 1)]
-    # Mean 4/5; sums of deviations by seed: 3 - 6 * 4/5 = -9/5 and 9/5.
-    over = tables["over-seeds"].rows[0].cells[1]
-    assert (over.mean, over.groups) == (0.8, 2)
-    assert over.error == pytest.approx((2 / 1 * 2 * 1.8**2) ** 0.5 / 15)
+    seeds = tables_of(*runs)["seeds"].rows
+    assert [(row.cells[1], row.cells[2].mean) for row in seeds] == [(0, 0.5), (1, 1)]
     again = make(tmp_path / "c", questions(3), right_on(0, 1, 2), seed=0)
     with pytest.raises(RunError, match="questions"):
-        read_settings([first, again])  # the same seed draws the same questions
+        read_settings([runs[0], again])  # the same seed draws the same questions
 
 
 def test_pairs_are_of_one_seed(tmp_path):
     """Each learner's gain is over the base of its own seed: 1/2 and 0."""
     runs = []
-    for seed, before, after in ((0, (0,), (0, 1)), (1, (0, 1), (0, 1))):
-        run = make(tmp_path / f"seed{seed}", questions(2), right_on(*before), seed=seed)
-        make(
-            run.evals_folder / "swift",
-            questions(2),
-            right_on(*after),
-            parent=run.manifest.id,
-            split="test",
-            seed=seed,
-            extra={"recipe": {"name": "swift", "label": "SWiFt"}},
-        )
-        runs.append(run)
+    for seed, before, after in ((0, 1, 2), (1, 2, 2)):
+        runs.append(make(tmp_path / f"seed{seed}", questions(2), first(before), seed=seed))
+        learner(runs[-1], "swift", first(after), seed=seed)
     (setting,) = read_settings(runs)
-    swift, base = setting.policies
-    gain = setting.difference(swift, base, "correct")
+    gain = setting.difference(*sorted(setting.policies, key=lambda p: p.is_own), "correct")
     assert (gain.mean, gain.n) == (0.25, 12)
 
 
-def test_two_simulated_humans_are_two_settings(tmp_path):
-    runs = [
-        make(
-            tmp_path / name,
-            questions(2),
-            right_on(0),
-            protocol="clarifying",
-            teacher=f"openai/{name}",
-        )
-        for name in ("one", "two")
-    ]
-    found = read_settings(runs)
-    assert [setting.more for setting in found] == ["simulator openai/one", "simulator openai/two"]
-
-
-def logged(folder, model, start, **more):
+def test_the_base_of_a_learner_is_what_its_training_started_from(tmp_path):
     """A log by one model, and a policy trained on it from another."""
-    run = make(folder, questions(4), right_on(0), model=model)
-    checkpoint = run.checkpoints_folder / "swift"
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "recipe.yaml").write_text("name: swift\nlabel: SWiFt\n")
-    (checkpoint / "training.json").write_text(json.dumps({"base": start, **more}))
-    make(
-        run.evals_folder / "swift",
-        questions(4),
-        right_on(0, 1, 2),
-        parent=run.manifest.id,
-        split="test",
-        checkpoint="checkpoints/swift",
-        model="local:swift",
-    )
-    return run
-
-
-def test_a_learner_that_started_elsewhere_is_said_to(tmp_path):
-    (setting,) = read_settings([logged(tmp_path, "openai/agent", "local:tiny")])
+    run = make(tmp_path / "run", questions(4), right_on(0), model="openai/agent")
+    learner(run, "swift", first(3), "SWiFt", log={"base": "local:tiny"}, model="local:swift")
+    (setting,) = read_settings([run])
     assert names(setting) == ["SWiFt", "Base"]
     (said,) = setting.notes
     assert said.startswith("SWiFt started from local:tiny, which was not evaluated here")
-
-
-def test_the_start_of_a_learner_is_its_base_where_it_was_evaluated(tmp_path):
-    run = logged(tmp_path, "openai/agent", "local:tiny")
-    make(
-        run.evals_folder / "local-tiny",
-        questions(4),
-        right_on(0, 1),
-        parent=run.manifest.id,
-        model="local:tiny",
-        checkpoint="local:tiny",
-        split="test",
-    )
+    beside(run, "local-tiny", first(2), model="local:tiny", checkpoint="local:tiny")
     (setting,) = read_settings([run])
     assert sorted(names(setting)) == ["Base", "SWiFt", "agent"]
     swift = next(policy for policy in setting.policies if policy.name == "SWiFt")
@@ -198,50 +172,55 @@ def test_the_start_of_a_learner_is_its_base_where_it_was_evaluated(tmp_path):
     assert not setting.notes
 
 
-def test_the_start_of_several_trainings_is_the_first_ones(tmp_path):
-    earlier = [{"base": "local:refit"}, {"base": "local:tiny"}]
-    run = logged(tmp_path, "local:tiny", "local:other", earlier=earlier)
+def test_the_base_of_several_trainings_is_the_start_of_the_first(tmp_path):
+    run = make(tmp_path / "run", questions(4), right_on(0))
+    log = {"base": "local:other", "earlier": [{"base": "local:refit"}, {"base": "local:tiny"}]}
+    learner(run, "swift", first(3), log=log, model="local:swift")
     (setting,) = read_settings([run])
     assert not setting.notes
-    assert setting.base_of(setting.policies[0]).name == "Base"
+    assert setting.base_of(next(p for p in setting.policies if not p.is_own)).name == "Base"
 
 
-def test_children_of_one_recipe_keep_their_folders_names(tmp_path):
-    base = make(tmp_path / "run", questions(2), right_on(0))
-    for name in ("one", "two"):
-        make(
-            base.evals_folder / name,
-            questions(2),
-            right_on(1),
-            parent=base.manifest.id,
-            split="test",
-            extra={"recipe": {"name": "swift", "label": "SWiFt"}},
-        )
-    (setting,) = read_settings([base])
-    assert names(setting) == ["SWiFt (one)", "SWiFt (two)", "Base"]
+def test_a_checkpoint_is_found_where_its_run_was_moved(tmp_path):
+    run = make(tmp_path / "old", questions(2), right_on(0))
+    learner(run, "swift", first(2), "SWiFt")
+    moved = run.path.rename(tmp_path / "new")
+    assert list(convbench.report(moved)["training"]["row"]) == ["conversation"]
 
 
-def test_rounds_stand_in_order_with_the_base_as_round_0(tmp_path):
-    base = make(tmp_path / "run", questions(4), right_on(0))
-    for number in (2, 10, 1):
-        make(
-            base.evals_folder / f"swift-round-{number}",
-            questions(4),
-            right_on(*range(4)),
-            parent=base.manifest.id,
-            split="test",
-            extra={"recipe": {"name": "swift", "label": "SWiFt"}},
-        )
-    tables = {t.name: t for t in make_report([base]).document.parts[0].tables}
-    assert [row.cells[:2] for row in tables["rounds"].rows] == [
-        ("SWiFt", 0),
-        ("SWiFt", 1),
-        ("SWiFt", 2),
-        ("SWiFt", 10),
-    ]
+@pytest.mark.parametrize(
+    ("recipes", "expected"),
+    [
+        ([{}, {}], ["ReFit (refit-a)", "ReFit (refit-b)"]),
+        (
+            [{"rows": 1000, "unit": "turn"}, {"rows": 1000, "unit": "conversation"}],
+            ["ReFit (1000 turns)", "ReFit (1000 conversations)"],
+        ),
+    ],
+)
+def test_learners_of_one_name_are_told_apart(tmp_path, recipes, expected):
+    run = make(tmp_path / "run", questions(4), right_on(1))
+    for name, data in zip(("refit-a", "refit-b"), recipes, strict=True):
+        learner(run, name, right_on(2), "ReFit", recipe={"data": data})
+    (setting,) = read_settings([run])
+    assert set(names(setting)) == {"Base", *expected}
 
 
-def test_nothing_to_report(tmp_path):
-    run = make(tmp_path / "run", questions(2), right_on(0), split="train")
-    with pytest.raises(RunError, match=r"found no conversations of split test.*--split train"):
-        make_report([run])
+def test_report_of_a_split_without_conversations_offers_what_helps(tmp_path):
+    rows = [
+        {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": "That"}],
+         "reward": 1, "split": split}
+        for asked, split in (("a", "train"), ("b", "train"), ("c", "validation"))
+    ]  # fmt: skip
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert typed(tmp_path, "import", "log.jsonl", "--run", "runs/log").code == 0
+    make(tmp_path / "runs" / "a run", questions(2), right_on(0), split="train")
+    for run, splits, builds in (
+        ("runs/log", ["train", "validation"], False),
+        ("runs/a run", ["train"], True),
+    ):
+        error = typed(tmp_path, "report", run).error
+        assert ("convbench build" in error) is builds
+        assert re.findall(r"--split (\w+)", error) == splits
+        for split in splits:
+            assert typed(tmp_path, "report", run, "--split", split).code == 0

@@ -8,23 +8,16 @@ import pytest
 
 from convbench.errors import DataError
 from convbench.reports import patterns
-from convbench.reports.patterns import (
-    TALK,
-    analyse,
-    common_words,
-    distinct_n,
-    final_replies,
-)
+from convbench.reports.patterns import TALK, analyse, common_words, distinct_n, final_replies
 from convbench.reports.report import make_report
 from convbench.reports.write import write_report
 from tests.helpers.cli import convbench
+from tests.helpers.reported import learner
 from tests.helpers.runs import make, questions
 from tests.support.later import later
 
 pd = later("pandas")
 sklearn = later("sklearn.feature_extraction.text")
-
-KINDS = ("svg", "pdf", "png")
 
 
 @pytest.fixture
@@ -35,6 +28,7 @@ def flat(monkeypatch):
 
 @pytest.fixture
 def family(tmp_path):
+    """Base and SWiFt, which talk in words of their own, with a log of the training."""
     words = ("careful reasons suggest", "quick guess says", "eliminating others leaves")
 
     def speak(style):
@@ -44,40 +38,21 @@ def family(tmp_path):
 
         return text
 
-    run = make(
-        tmp_path / "run",
-        questions(12),
-        lambda q, k: "A" if k else "B",
-        overall=lambda q, k: 4.0 + k,
-        text=speak(0),
-    )
-    folder = run.checkpoints_folder / "swift"
-    folder.mkdir(parents=True)
-    (folder / "recipe.yaml").write_text("name: swift\nlabel: SWiFt\n")
+    run = make(tmp_path / "run", questions(12), lambda q, k: "A" if k else "B",
+               overall=lambda q, k: 4.0 + k, text=speak(0))  # fmt: skip
     log = [{"step": n, "loss": 1 / (n + 1), "log_pi_negative": -n} for n in range(5)]
-    (folder / "training.json").write_text(json.dumps({"unit": "conversation", "log": log}))
-    make(
-        run.evals_folder / "swift",
-        questions(12),
-        lambda q, k: "A",
-        parent=run.manifest.id,
-        split="test",
-        checkpoint="checkpoints/swift",
-        overall=lambda q, k: 6.0 + k,
-        text=speak(1),
-    )
+    learner(run, "swift", lambda q, k: "A", "SWiFt", log={"log": log},
+            overall=lambda q, k: 6.0 + k, text=speak(1))  # fmt: skip
     return run
 
 
 def test_plots_are_written_in_three_formats(family, tmp_path):
+    assert make_report([family]).document.parts[0].pictures == ()
     result = make_report([family], plots=True)
     names = [picture.name for picture in result.document.parts[0].pictures]
     assert [name.split("-demo")[0] for name in names] == [
-        "means",
-        "radar-rules",
-        "temperature",
-        "training",
-    ]
+        "means", "radar-rules", "temperature", "training",
+    ]  # fmt: skip
     files = write_report(result.document, tmp_path / "out", ["html"])
     assert len(files) == 1 + 3 * len(names)
     page = files[0].read_text()
@@ -85,10 +60,6 @@ def test_plots_are_written_in_three_formats(family, tmp_path):
     for file in files[1:]:
         assert file.stat().st_size > 1000
     assert "SWiFt" in page
-
-
-def test_without_plots_nothing_is_drawn(family):
-    assert make_report([family]).document.parts[0].pictures == ()
 
 
 def test_patterns_are_a_row_for_each_policy(family, flat):

@@ -2,21 +2,12 @@
 
 import csv
 import math
-from pathlib import Path
 
 import pytest
 
-import convbench.reports.published
-from convbench.reports.published import is_named, method_order, printed_rows
-from convbench.reports.report import make_report
+from convbench.reports.published import FILE, is_named, method_order, printed_rows
+from tests.helpers.reported import learner, names, right_on, tables_of
 from tests.helpers.runs import make, questions
-
-FILE = Path(convbench.reports.published.__file__).parent / "paper" / "results.csv"
-
-
-def right_on(*numbers):
-    wanted = {f"q{number}" for number in numbers}
-    return lambda question, sample: "A" if question in wanted else "B"
 
 
 def values(rows, column):
@@ -99,67 +90,37 @@ def test_a_model_is_known_by_its_name():
 
 
 def test_paper_stands_under_ours(tmp_path):
-    run = make(
-        tmp_path / "run", questions(4, "arc"), right_on(0), task="arc", overall=lambda q, k: 5.0
-    )
-    make(
-        run.evals_folder / "swift",
-        questions(4, "arc"),
-        right_on(0, 1),
-        task="arc",
-        parent=run.manifest.id,
-        split="test",
-        extra={"recipe": {"name": "swift", "label": "SWiFt"}},
-    )
-    table = make_report([run], paper=True).document.parts[0].tables[0]
-    names = [row.cells[0] for row in table.rows]
-    assert names[:4] == ["SWiFt", "  printed", "Base", "  printed"]
-    assert "StepDPO, printed" in names
+    run = make(tmp_path / "run", questions(4, "arc"), right_on(0), task="arc",
+               overall=lambda q, k: 5.0)  # fmt: skip
+    learner(run, "swift", right_on(0, 1), "SWiFt")
+    table = tables_of(run, paper=True)["results"]
+    assert names(table)[:4] == ["SWiFt", "  printed", "Base", "  printed"]
+    assert "StepDPO, printed" in names(table)
     assert table.rows[1].printed
     assert table.rows[1].cells[1].mean == 0.7993
-    assert [row for row in table.rows if "1000" in str(row.cells[0])] == []
-    ranks = table.ranks()
-    assert ranks[0][1] == 1  # ours among ours
-    assert max(ranks[i][1] for i, row in enumerate(table.rows) if row.printed) in (1, 2)
+    assert not [name for name in names(table) if "1000" in name]
+    ranks = [line[1] for line in table.ranks()]
+    assert ranks[0] == 1  # ours among ours
+    assert 1 in [rank for rank, row in zip(ranks, table.rows, strict=True) if row.printed]
 
 
 def test_variants_of_a_learner_stand_over_their_own_line(tmp_path):
-    more = {
-        "task": "colbench-backend",
-        "protocol": "collaboration",
-        "judge": "unit-tests",
-        "mode": "standard",
-    }
-    asked = questions(2, "colbench-backend")
-    score = lambda q, k: {"overall": 1.0, "accuracy": 1.0}  # noqa: E731
-    run = make(tmp_path / "run", asked, right_on(), scores=score, **more)
+    more = {"protocol": "collaboration", "judge": "unit-tests", "mode": "standard"}
+    more["scores"] = lambda q, k: {"overall": 1.0, "accuracy": 1.0}
+    task = "colbench-backend"
+    run = make(tmp_path / "run", questions(2, task), right_on(), task=task, **more)
     for name, args in (
-        ("sweet", {"normalize": "turn"}),
-        ("bare", {"normalize": False}),
-        ("blind", {"hidden": []}),
+        ("sweet-a", {"normalize": "turn"}),
+        ("sweet-b", {"normalize": False}),
+        ("sweet-c", {"hidden": []}),
     ):
-        recipe = {"name": "sweet", "label": "SWEET-RL", "args": args}
-        make(
-            run.evals_folder / name,
-            asked,
-            right_on(),
-            scores=score,
-            parent=run.manifest.id,
-            split="test",
-            extra={"recipe": recipe},
-            **more,
-        )
-    rows = make_report([run], paper=True).document.parts[0].tables[0].rows
-    names = [row.cells[0] for row in rows]
-    passed = {
-        name: rows[i + 1].cells[3].mean
-        for i, name in enumerate(names[:-1])
-        if names[i + 1] == "  printed"
-    }
-    assert passed == {
+        learner(run, name, right_on(), "SWEET-RL", recipe={"args": args}, **more)
+    table = tables_of(run, paper=True)["results"]
+    above = zip(names(table)[:-1], table.rows[1:], strict=True)
+    assert {name: row.cells[3].mean for name, row in above if row.cells[0] == "  printed"} == {
         "Base": pytest.approx(0.342),
-        "SWEET-RL (sweet)": pytest.approx(0.568),
-        "SWEET-RL (bare)": pytest.approx(0.042),
-        "SWEET-RL (blind)": pytest.approx(0.44),
+        "SWEET-RL (sweet-a)": pytest.approx(0.568),
+        "SWEET-RL (sweet-b)": pytest.approx(0.042),
+        "SWEET-RL (sweet-c)": pytest.approx(0.44),
     }
-    assert "SWEET-RL with a regression head, printed" in names
+    assert "SWEET-RL with a regression head, printed" in names(table)

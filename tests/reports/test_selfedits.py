@@ -6,25 +6,17 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.reports.report import make_report
+from tests.helpers.reported import column, learner, names, tables_of
 from tests.helpers.runs import make, questions
 
 MORE = {
-    "task": "pocket-notes",
     "protocol": "self-edit",
     "mode": "standard",
     "samples": 2,
     "temperatures": (1.0,),
     "judge": "adaptation",
 }
-
-
-def table_of(result, name, part=0):
-    return next((t for t in result.document.parts[part].tables if t.name == name), None)
-
-
-def column(table, key):
-    place = [column.key for column in table.columns].index(key)
-    return {row.cells[0]: row.cells[place] for row in table.rows}
+ACCURACY = "adaptation/accuracy"
 
 
 @pytest.fixture
@@ -34,28 +26,18 @@ def seal(tmp_path):
     def taught(first, second):
         after, before = {"q0": first, "q1": second, "q2": 0.0}, {"q0": 0.1, "q1": 0.3, "q2": 0.0}
         return lambda q, k: {
-            "accuracy": after[q],
-            "gain": after[q] - before[q],
-            "improves": 1.0,
+            "accuracy": after[q], "gain": after[q] - before[q], "improves": 1.0,
             "overall": after[q],
-        }
+        }  # fmt: skip
 
-    passages = questions(2, "pocket-notes")
-    base = make(tmp_path / "run", passages, lambda q, k: "B", scores=taught(0.2, 0.4), **MORE)
-    for number, scores in ((1, taught(0.5, 0.5)), (2, taught(0.6, 0.6))):
-        make(
-            base.evals_folder / f"seal-round-{number}",
-            passages,
-            lambda q, k: "B",
-            scores=scores,
-            parent=base.manifest.id,
-            split="test",
-            extra={"recipe": {"name": "seal", "label": "SEAL"}},
-            **MORE,
-        )
-    base.reports_folder.mkdir()
-    write(base, {"passage only": [["g0", 0.15], ["g1", 0.35]]})
-    return base
+    run = make(tmp_path / "run", questions(2, "pocket-notes"), lambda q, k: "B",
+               scores=taught(0.2, 0.4), task="pocket-notes", **MORE)  # fmt: skip
+    for number, score in ((1, 0.5), (2, 0.6)):
+        name = f"seal-round-{number}"
+        learner(run, name, lambda q, k: "B", "SEAL", scores=taught(score, score), **MORE)
+    run.reports_folder.mkdir()
+    write(run, {"passage only": [["g0", 0.15], ["g1", 0.35]]})
+    return run
 
 
 def write(run, stored):
@@ -63,8 +45,8 @@ def write(run, stored):
 
 
 def test_baselines_of_self_edits_are_rows(seal):
-    result = make_report([seal])
-    means = column(table_of(result, "results"), "adaptation/accuracy")
+    tables = tables_of(seal)
+    means = column(tables["results"], ACCURACY)
     assert {name: round(value.mean, 9) for name, value in means.items()} == {
         "nothing": 0.2,
         "passage only": 0.25,
@@ -72,13 +54,13 @@ def test_baselines_of_self_edits_are_rows(seal):
         "SEAL round 2": 0.6,
         "untrained self-edits": 0.3,
     }
-    gains = column(table_of(result, "differences"), "adaptation/accuracy")
+    gains = column(tables["differences"], ACCURACY)
     assert "untrained self-edits" not in gains
     # Round 1 less untrained, by passage: .3 and .1: mean .2, error .1, t with 1: 12.706.
     first = gains["SEAL round 1"].estimate
     assert (first.mean, first.error, first.n) == (pytest.approx(0.2), pytest.approx(0.1), 2)
     assert first.interval == (pytest.approx(-1.0706, abs=1e-3), pytest.approx(1.4706, abs=1e-3))
-    rounds = [row.cells[:2] for row in table_of(result, "rounds").rows]
+    rounds = [row.cells[:2] for row in tables["rounds"].rows]
     assert rounds == [("SEAL", 0), ("SEAL", 1), ("SEAL", 2)]
 
 
@@ -90,12 +72,12 @@ def test_all_passages_at_once_are_a_setting_of_their_own(seal):
     write(seal, {"pretraining": stored})
     result = make_report([seal])
     assert result.document.parts[1].title.endswith(", continued pre-training")
-    means = column(table_of(result, "results", 1), "adaptation/accuracy")
-    assert {name: value.mean for name, value in means.items()} == {
+    tables = tables_of(seal, part=1)
+    assert {name: value.mean for name, value in column(tables["results"], ACCURACY).items()} == {
         "SEAL round 2": pytest.approx(0.6),
         "untrained self-edits": pytest.approx(0.4),
     }
-    gain = column(table_of(result, "differences", 1), "adaptation/accuracy")["SEAL round 2"]
+    gain = column(tables["differences"], ACCURACY)["SEAL round 2"]
     assert gain.estimate.mean == pytest.approx(0.2)
 
 
@@ -105,7 +87,7 @@ def test_forgetting_stands_as_a_matrix(seal):
         {"names": ["c", "d"], "before": [0, 0], "after": [[0.6], [0.2, 1.0]], "base": [0.0, 0.2]},
     ]
     write(seal, {"sequences": {"round 2": two}})
-    table = table_of(make_report([seal]), "forgetting")
+    table = tables_of(seal)["forgetting"]
     assert table.caption == "One passage after the other: SEAL round 2"
     assert [row.cells for row in table.rows] == [
         ("none", pytest.approx(0.1), pytest.approx(0.3), pytest.approx(0.2)),
@@ -122,13 +104,10 @@ def test_a_file_of_another_shape_is_refused(seal):
 
 
 def test_seals_printed_numbers_stand_under_ours(seal):
-    table = table_of(make_report([seal], paper=True), "results")
-    names = [row.cells[0] for row in table.rows]
-    place = [column.key for column in table.columns].index("adaptation/accuracy")
-    printed = {
-        names[i - 1]: row.cells[place].mean for i, row in enumerate(table.rows) if row.printed
-    }
-    assert printed["nothing"] == 0.327
-    assert printed["untrained self-edits"] == 0.397
-    assert printed["SEAL round 2"] == 0.47
-    assert "Passage + GPT-4.1 data, printed" in names
+    table = tables_of(seal, paper=True)["results"]
+    place = [each.key for each in table.columns].index(ACCURACY)
+    above = dict(zip(names(table)[:-1], table.rows[1:], strict=True))
+    for name, printed in (("nothing", 0.327), ("untrained self-edits", 0.397),
+                          ("SEAL round 2", 0.47)):  # fmt: skip
+        assert (above[name].printed, above[name].cells[place].mean) == (True, printed)
+    assert "Passage + GPT-4.1 data, printed" in names(table)

@@ -21,6 +21,7 @@ from convbench.reports.write import (
 )
 from convbench.stats.estimates import estimate
 from tests.helpers.cli import convbench
+from tests.helpers.reported import beside, right_on
 from tests.helpers.runs import make, questions
 
 ODD = "50% of <b>A&B</b> _x_ #1 $2 {y} ~z ^w \\input{/etc/passwd} |c| https://a.example/?q=1"
@@ -149,21 +150,8 @@ def test_nothing_in_a_document_steers_what_shows_it(write):
 
 @pytest.fixture
 def here(tmp_path):
-    run = make(
-        tmp_path / "run",
-        questions(4),
-        lambda q, k: "A" if q == "q0" else "B",
-        overall=lambda q, k: 4.0 + k,
-    )
-    make(
-        run.evals_folder / "echo",
-        questions(4),
-        lambda q, k: "?",
-        parent=run.manifest.id,
-        split="test",
-        model="local:echo",
-        overall=lambda q, k: 3.0,
-    )
+    run = make(tmp_path / "run", questions(4), right_on(0), overall=lambda q, k: 4.0 + k)
+    beside(run, "echo", lambda q, k: "?", model="local:echo", overall=lambda q, k: 3.0)
     return tmp_path
 
 
