@@ -54,7 +54,7 @@ def _facts(policy: Policy, exempt: bool) -> dict[str, Any]:
         for name, one in m.cast.items()
     }
     task = {k: v for k, v in m.task.model_dump(mode="json").items() if k not in NO_PROMPTS}
-    facts = {"task": task, "mode": m.mode, "samples": m.samples, "cast": cast}
+    facts: dict[str, Any] = {"task": task, "mode": m.mode, "samples": m.samples, "cast": cast}
     facts["temperatures"] = list(m.temperatures)
     if not exempt:
         facts["protocol"] = m.protocol.model_dump(mode="json", exclude={"title", "reference"})
