@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from convbench.errors import (
     BrokenReply,
@@ -21,9 +20,10 @@ from convbench.errors import (
 from convbench.models.openai import ServedModel, wire_messages
 from convbench.models.parameters import Parameters, unsent_names
 from convbench.models.prices import Price
-from convbench.models.refusals import Refusal, read_refusal
+from convbench.models.refusals import Refusal, read_refusal, refusal_in
 from convbench.models.replies import read_reply
 from convbench.schema import Completion, Message, Sampling
+from convbench.util.hub import error_chain
 
 QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -189,18 +189,13 @@ class LitellmModel(ServedModel):
 
 
 def _refusal_of(error: Exception) -> Refusal:
-    """Return the refusal in an error of litellm, whose text ends with the provider's body."""
-    status = getattr(error, "status_code", None)
-    response = getattr(error, "response", None)
-    headers = getattr(error, "litellm_response_headers", None) or getattr(response, "headers", None)
-    lowered = {str(name).lower(): str(value) for name, value in dict(headers or {}).items()}
-    raw = str(error).split("Traceback (most recent call last)")[0].removeprefix("litellm.")
-    raw = raw.split(" Handle with ")[0].strip()
-    body = raw[raw.find("{") :] if "{" in raw else ""
-    try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError:
-        body = raw
-    return read_refusal(
-        status if isinstance(status, int) else 500, body.encode("utf-8", "replace"), lowered
-    )
+    """Return the refusal in an error of litellm: the provider's own response, which the errors
+    behind it keep; of what litellm itself refuses its words."""
+    for cause in error_chain(error):
+        response = getattr(cause, "response", None)
+        with suppress(Exception):  # httpx: a body that was not read
+            if response is not None and response.status_code >= 400 and response.content:
+                return read_refusal(response.status_code, response.content, response.headers)
+    status, text = getattr(error, "status_code", None), str(error).removeprefix("litellm.")
+    words = text.split("Traceback (most recent call last)")[0].split(" Handle with ")[0].strip()
+    return refusal_in(status if isinstance(status, int) else 500, {"message": words}, {})

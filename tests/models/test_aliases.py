@@ -124,13 +124,6 @@ def test_prices_from_the_list() -> None:
     assert prices.read_capability("hosted_vllm/anything", "sampling_params") is None
 
 
-def test_a_long_prompt_has_its_own_price() -> None:
-    """Beyond 200,000 tokens Gemini's price is twice as high."""
-    price = prices.list_price("gemini/gemini-2.5-pro")
-    assert price is not None
-    assert price.cost_of(300_000, 0) == pytest.approx(2 * 300_000 * price.input)
-
-
 def test_an_address_with_a_slash_at_its_end_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_API_BASE", raising=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -184,3 +186,18 @@ def test_a_share_of_a_device_is_weights_and_cache_together() -> None:
     assert cache_bytes(50) == int(50 * CUDA_SHARE)
     assert cache_bytes(50, allowed=10) == int(10 * CUDA_SHARE)
     assert cache_bytes(50, allowed=-5) == 0
+
+
+def test_list_devices_asks_once_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, asked = tmp_path / "nvidia-smi", tmp_path / "asked"
+    program.write_text(f"#!/bin/sh\necho once >> {asked}\necho '0, 81920'\necho '1, 81920'\n")
+    program.chmod(0o755)
+    monkeypatch.delenv("CONVBENCH_SIMULATED_DEVICES")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    code = (
+        "from convbench.models.devices import list_devices;"
+        "print([len(list_devices()) for _ in range(3)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[2, 2, 2]\n"
+    assert asked.read_text() == "once\n"

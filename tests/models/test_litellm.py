@@ -13,6 +13,7 @@ import pytest
 from convbench.errors import FatalModelError, ModelError, TransientModelError, Unreachable
 from convbench.models import open_model
 from convbench.schema import Completion, Message, Sampling
+from tests.helpers.refused import REFUSALS, Refusing
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 
@@ -200,3 +201,38 @@ def test_closing_one_model_leaves_the_calls_of_others_alone() -> None:
         thread.join()
         assert provider.stats.calls == 16
     assert [type(one) for one in said] == [Completion] * 16
+
+
+THROUGH = {
+    "Anthropic": "anthropic/claude-haiku-4-5", "Google": "gemini/gemini-2.5-flash",
+    "xAI": "xai/grok-3", "DeepSeek": "deepseek/deepseek-chat", "Qwen": "dashscope/qwen-max",
+    "Moonshot": "moonshot/kimi-k2", "Zhipu": "zai/glm-4.6", "Mistral": "mistral/mistral-large",
+    "Groq": "groq/llama", "Together": "together_ai/llama", "OpenRouter": "openrouter/x/y",
+}  # fmt: skip
+KEYS = (
+    "GEMINI", "XAI", "DEEPSEEK", "DASHSCOPE", "MOONSHOT", "ZAI", "MISTRAL", "GROQ", "TOGETHERAI",
+    "OPENROUTER",
+)  # fmt: skip
+
+
+def test_complete_raises_what_each_providers_refusal_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """litellm gives them classes, statuses and words of its own; its errors keep the provider's."""
+    for name in KEYS:
+        monkeypatch.setenv(f"{name}_API_KEY", KEY)
+    rows = [row for row in REFUSALS if row[0].partition(":")[0] in THROUGH]
+    row = rows[0]
+
+    async def ask_all(url: str) -> None:
+        nonlocal row
+        for row in rows:
+            model = open_model(THROUGH[row[0].partition(":")[0]], api_base=url, note=lambda _: None)
+            with pytest.raises(ModelError) as caught:
+                await model.complete(HELLO[1:], Sampling(max_tokens=9), key="k")
+            error, meaning = caught.value, row[4]
+            assert isinstance(error, TransientModelError) == (meaning == "wait"), row
+            stops = isinstance(error, FatalModelError) and error.stops_run
+            assert stops == (meaning == "stop"), row
+
+    with Refusing(lambda _: row[1:4]) as server:
+        asyncio.run(ask_all(server.url))
+    assert len(rows) > 80

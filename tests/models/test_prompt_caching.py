@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -81,23 +80,3 @@ def test_three_samples_and_two_judges_cost_at_most_55_percent(
     assert ledger.usd <= 0.55 * ledger.uncached_usd, ledger
     marks = ["cache_control" in json.dumps(body) for body in bodies]
     assert all(marks) if provider == "anthropic" else not any(marks)
-
-
-def test_prices_of_reads_and_writes() -> None:
-    from convbench.models.prices import Price, cache_counts, list_price
-
-    found = list_price("anthropic/claude-opus-5-5")
-    assert found is not None
-    assert found.write == 5e-6
-    mine = Price(2.0, 3.0, 0.5, 4.0)
-    assert mine.cost_of(10, 1, cached=4, written=3) == 3 * 2.0 + 4 * 0.5 + 3 * 4.0 + 3.0
-    assert mine.cost_of(10, 1, cached=40, written=3) == 10 * 0.5 + 3.0, "no more than there are"
-    usages: list[tuple[dict[str, Any], tuple[int, int]]] = [
-        ({"prompt_tokens_details": {"cached_tokens": 7}}, (7, 0)),
-        ({"prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 2}, (8, 0)),
-        ({"cache_read_input_tokens": 5, "cache_creation_input_tokens": 6}, (5, 6)),
-        ({"prompt_tokens_details": [1], "cache_read_input_tokens": "many"}, (0, 0)),
-        ({"cache_read_input_tokens": -4, "cache_creation_input_tokens": 1e30}, (0, 0)),
-    ]
-    for usage, counts in usages:
-        assert cache_counts(usage) == counts
