@@ -33,15 +33,14 @@ def varies(points: Sequence[Point]) -> bool:
     return len(places) > len({name for name, _ in places})
 
 
-def by_key(points: Sequence[Point], key: str, head: str, note: str = "") -> Table | None:
+def by_key(points: Sequence[Point], key: Column, note: str = "") -> Table | None:
     """Return means and paired differences to the base by what is varied, a row for each point; None
     unless one learner has two."""
     if not varies(points):
         return None
     metrics = list({m.key: m for point in points for m in headlines(point.setting)}.values())
     ranked = [metric for metric in metrics if metric.best]
-    columns = [POLICY, Column(key, head, digits=int(key == "temperature"))]
-    columns += [replace(metric, best=False) for metric in metrics]
+    columns = [POLICY, key, *(replace(metric, best=False) for metric in metrics)]
     for m in ranked:
         change = (f"{m.head} − base", f"{m.short or m.head} − base", as_difference(m).digits)
         columns.append(Column(f"{m.key}_difference", *change))
@@ -56,16 +55,19 @@ def by_key(points: Sequence[Point], key: str, head: str, note: str = "") -> Tabl
         "intervals.",
         *([note] if note else []),
     )
-    return Table(key, f"By {head.lower()}", tuple(columns), tuple(rows), notes)
+    return Table(key.key, f"By {key.head.lower()}", tuple(columns), tuple(rows), notes)
 
 
-def over_points(setting: Setting) -> list[tuple[list[Point], str, str, str]]:
-    """Return what varies within a setting, with its key, head and a note."""
+TURNS = Column("turns", "Turns")
+
+
+def over_points(setting: Setting) -> list[tuple[list[Point], Column, str]]:
+    """Return what varies within a setting, its column, and a note."""
     return [
-        (_temperatures(setting), "temperature", "Temperature", ""),
-        (list(_rounds(setting)), "rounds", "Round", "Round 0 is the base."),
-        (list(_sizes(setting)), "rows", "Rows", ""),
-        (_seeds(setting), "seeds", "Seed", ""),
+        (_temperatures(setting), Column("temperature", "Temperature", "T", 1), ""),
+        (list(_rounds(setting)), Column("rounds", "Round"), "Round 0 is the base."),
+        (list(_sizes(setting)), Column("rows", "Rows"), ""),
+        (_seeds(setting), Column("seeds", "Seed"), ""),
     ]
 
 

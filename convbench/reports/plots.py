@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import MissingDependency
-from convbench.reports.document import Picture, mean_of, slug
+from convbench.reports.document import Column, Picture, mean_of, slug
 from convbench.reports.frame import Setting
 from convbench.reports.metrics import Metric, headlines, metrics_of
-from convbench.reports.over import Point, over_points, turn_points, varies
+from convbench.reports.over import TURNS, Point, over_points, turn_points, varies
 from convbench.reports.selfedits import forgetting_sequences, mean_matrix
 from convbench.stats.estimates import Estimate
 from convbench.util.install import with_extra
@@ -84,8 +84,8 @@ def setting_pictures(setting: Setting) -> Iterator[Picture]:
     with drawing():
         yield from _dots(setting)
         yield from _radars(setting)
-        for points, key, head, _ in over_points(setting):
-            yield from _curves(setting, points, key, head)
+        for points, key, _ in over_points(setting):
+            yield from _curves(setting, points, key)
         yield from _training(setting)
         yield from _forgetting(setting)
 
@@ -93,7 +93,7 @@ def setting_pictures(setting: Setting) -> Iterator[Picture]:
 def turns_picture(settings: Sequence[Setting]) -> Iterator[Picture]:
     """Yield curves over the number of turns of settings that differ in it alone."""
     with drawing():
-        yield from _curves(settings[0], turn_points(settings), "turns", "Turns")
+        yield from _curves(settings[0], turn_points(settings), TURNS)
 
 
 def looks(names: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -165,14 +165,14 @@ def _radars(setting: Setting) -> Iterator[Picture]:
                 around = ([*angles, angles[0]], [*means, means[0]])
                 axes.plot(*around, color=color, marker=marker, label=policy.name)
         axes.set_xticks(angles, [metric.head for metric in metrics])
-        axes.tick_params(axis="x", pad=14)
+        axes.tick_params(axis="x", pad=24)
         axes.set_ylim(*(metrics[0].limits or (0, 1)))
         axes.legend(loc="center left", bbox_to_anchor=(1.2, 0.5))
         caption = f"{setting.title}: mean scores of judge {judge}."
         yield picture(figure, f"radar {judge} {setting.title}", caption)
 
 
-def _curves(setting: Setting, points: Sequence[Point], key: str, head: str) -> Iterator[Picture]:
+def _curves(setting: Setting, points: Sequence[Point], key: Column) -> Iterator[Picture]:
     """Yield a line a policy over what is varied, a panel a metric; a policy of the setting that has
     no x is a level line."""
     metrics = [metric for metric in headlines(setting) if metric.best]
@@ -203,11 +203,11 @@ def _curves(setting: Setting, points: Sequence[Point], key: str, head: str) -> I
             if mean is not None:
                 style = (":", "--", "-.")[place % 3]
                 axes.axhline(mean.mean, color=GREY, linestyle=style, label=policy.name)
-        axes.set_xlabel(head)
+        axes.set_xlabel(key.head)
         axes.set_ylabel(metric.head)
     _legend(figure)
-    caption = f"{setting.title}: by {head.lower()}, with 95% intervals."
-    yield picture(figure, f"{key} {setting.title}", caption)
+    caption = f"{setting.title}: by {key.head.lower()}, with 95% intervals."
+    yield picture(figure, f"{key.key} {setting.title}", caption)
 
 
 def _legend(figure: Figure) -> None:

@@ -13,6 +13,7 @@ from convbench.reports.frame import Setting, read_settings
 from convbench.reports.judges import agreement_table, unfit_notes
 from convbench.reports.metrics import PEOPLE, only_judge
 from convbench.reports.over import (
+    TURNS,
     best_of_n,
     by_key,
     matrix,
@@ -123,7 +124,7 @@ def _together(settings: Sequence[Setting], paper: bool, plots: bool) -> Part:
     tables: list[Table | None] = [matrix(settings, paper=paper)]
     drawn: list[Picture] = []
     for (task, mode, *_), some in alike.items():
-        table = by_key(turn_points(some), "turns", "Turns")
+        table = by_key(turn_points(some), TURNS)
         tables.append(table and replace(table, caption=f"{table.caption}: {task} · {mode}"))
         if plots:
             from convbench.reports.plots import turns_picture

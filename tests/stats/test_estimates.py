@@ -75,6 +75,37 @@ def test_a_value_that_is_missing_does_not_count():
     assert (found.mean, found.n, found.groups) == (0.5, 2, 2)
 
 
+def drawn(seed, groups=30):
+    """Values in groups of unlike size that are alike within."""
+    draw = random.Random(seed)
+    centers = [draw.gauss(0, 1) for _ in range(groups)]
+    return [(f"g{g}", c + draw.random()) for g, c in enumerate(centers) for _ in range(1 + g % 4)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clustered_against_statsmodels(seed):
+    models = pytest.importorskip("statsmodels.api")
+    pairs = drawn(seed)
+    names, values = zip(*pairs, strict=True)
+    places = {"groups": [sorted(set(names)).index(name) for name in names]}
+    fit = models.OLS(values, [1.0] * len(values)).fit(
+        cov_type="cluster", cov_kwds=places, use_t=True
+    )
+    found = estimate_mean(pairs)
+    assert (found.mean, found.error) == pytest.approx((fit.params[0], fit.bse[0]), rel=1e-9)
+    assert found.interval == pytest.approx(tuple(fit.conf_int()[0]), rel=1e-9)
+    assert found.p == pytest.approx(fit.pvalues[0], rel=1e-7)
+
+
+def test_holm_against_statsmodels():
+    tests = pytest.importorskip("statsmodels.stats.multitest")
+    draw = random.Random(1)
+    for count in (1, 2, 7, 20):
+        p = [draw.random() ** 3 for _ in range(count)]
+        expected = tests.multipletests(p, method="holm")[1]
+        assert holm(p) == pytest.approx(list(expected), rel=1e-12)
+
+
 def test_student_against_scipy():
     stats = pytest.importorskip("scipy.stats")
     for df in (1, 2, 5, 30, 96, 99, 1000, 100_000):
