@@ -49,11 +49,6 @@ PANELS = {
             "judge",
             "Score every conversation of a run and of its evaluations; existing scores are kept.",
         ),
-        "plan": CommandEntry(
-            "plan",
-            "Show what a training takes of memory and time on given cards, and how it is placed "
-            "to fit.",
-        ),
         "train": CommandEntry("train", "Train a policy on the judged conversations of a run."),
         "eval": CommandEntry(
             "eval_",
@@ -77,10 +72,6 @@ PANELS = {
         "gold": CommandEntry(
             "gold",
             "Have people label a sample, drawn with known probabilities, to correct a judge.",
-        ),
-        "credit": CommandEntry(
-            "credit",
-            "Give every policy turn of a run its credit: the column `advantage` of `turns`.",
         ),
     },
     "In and out": {

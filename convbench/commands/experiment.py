@@ -40,10 +40,7 @@ OF_ALL = ("Missing", "Cost and time", "All settings")
 """Parts of the report that are printed for more cells."""
 ASSUMED = (
     "Upper bounds: replies at full length, every train conversation, one call per verdict, no call "
-    "of a tool. Device hours are a guess: one accelerator of 400 TFLOP/s in use, 6 operations a "
-    "weight and token in training (4 of an adapter; 2 more for a reference, and 2 for checkpointed "
-    "activations), 2 in reading, 2,500 tokens a second written by 8 billion weights, and .1 s or "
-    "more a step of an adaptation to a self-edit; loading, compiling and waiting are not in them."
+    "of a tool."
 )
 
 
@@ -72,10 +69,7 @@ class ExperimentAnswer(Answer):
     missing: list[str]
     """What is missing, with the fix."""
     estimate: dict[str, float | int]
-    """On a dry run: conversations, calls, verdicts, tokens, usd, steps, disk in bytes, hours."""
-    placements: dict[str, str] = Field(default_factory=dict)
-    """On a dry run: by address of a training where it is placed and what memory that takes, or what
-    is missing."""
+    """On a dry run: conversations, calls, verdicts, tokens, usd."""
     files: list[str]
     """Files of the report."""
 
@@ -117,7 +111,7 @@ def _make_answer(result: ExperimentResult) -> ExperimentAnswer:
         parts = result.plan.steps
         steps = [ExperimentStep(address=part.step.address, state="planned") for part in parts]
     total = result.plan.total_estimate
-    names = ("conversations", "calls", "verdicts", "tokens", "usd", "steps", "disk", "hours")
+    names = ("conversations", "calls", "verdicts", "tokens", "usd")
     return ExperimentAnswer(
         experiment=result.spec.name,
         root=path_text(result.root),
@@ -125,7 +119,6 @@ def _make_answer(result: ExperimentResult) -> ExperimentAnswer:
         left_out=list(result.left),
         missing=list(result.plan.missing),
         estimate={name: getattr(total, name) for name in names},
-        placements=dict(result.plan.placements),
         files=[path_text(file) for file in result.files],
     ).with_source(result)
 
@@ -155,11 +148,6 @@ def _note_plan(planned: ExperimentPlan, context: RunContext) -> None:
         context.add_note(
             f"no price is known for {', '.join(sorted(amount.unpriced))}: its calls are not "
             "counted in the dollars"
-        )
-    if amount.unweighed:
-        context.add_note(
-            f"the size of {', '.join(sorted(amount.unweighed))} is not known here: its disk space "
-            "and hours are not counted"
         )
 
 
@@ -218,9 +206,7 @@ def _shorten_report(result: ExperimentResult) -> Document:
 def _print_plan(planned: ExperimentPlan) -> None:
     """Print the steps that are left, then the estimate."""
     for part in planned.steps:
-        placed = planned.placements.get(part.step.address)
-        text = f"  {part.step.address}" + (f"   {placed}" if placed else "")
-        out.print(escape(make_printable(text)), soft_wrap=True)
+        out.print(escape(make_printable(f"  {part.step.address}")), soft_wrap=True)
     if not planned.steps:
         out.print("  nothing is left to do")
         return
@@ -232,7 +218,6 @@ def _print_plan(planned: ExperimentPlan) -> None:
         "verdicts",
         "tokens at most",
         "dollars at most",
-        "optimiser steps",
     )
     for head in heads:
         table.add_column(head, justify="left" if head == "cell" else "right")
@@ -241,25 +226,13 @@ def _print_plan(planned: ExperimentPlan) -> None:
     table.add_row("all", *_format_amount(planned.total_estimate))
     out.print()
     print_table(table)
-    _print_total(planned)
+    out.print(f"[dim]{ASSUMED}[/]", soft_wrap=True)
 
 
 def _format_amount(amount: ResourceEstimate) -> tuple[str, ...]:
     usd = f"{amount.usd:,.2f}" + (" + ?" if amount.unpriced else "")
     counts = (amount.conversations, amount.calls, amount.verdicts, amount.tokens)
-    return (*(f"{count:,}" for count in counts), usd, f"{amount.steps:,}")
-
-
-def _print_total(planned: ExperimentPlan) -> None:
-    amount = planned.total_estimate
-    disk, more = _format_bytes(amount.disk), _format_bytes(amount.passing)
-    print_fact("disk", f"about {disk}, and {more} while the largest training runs")
-    print_fact("device hours", f"about {amount.hours:,.1f}")
-    out.print(f"[dim]{ASSUMED}[/]", soft_wrap=True)
-
-
-def _format_bytes(count: float) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
+    return (*(f"{count:,}" for count in counts), usd)
 
 
 experiment_command = Command(run, show)

@@ -81,8 +81,8 @@ def run(options: TrainOptions, context: RunContext) -> TrainAnswer:
     return TrainAnswer(
         checkpoint=checkpoint,
         recipe=done.recipe.name,
-        launch=done.launch.name,
-        processes=done.launch.process_count,
+        launch=done.launch.name if done.launch else None,
+        processes=done.launch.process_count if done.launch else None,
         preview=done.preview if checkpoint is None else [],
         told=dict(done.result_lines),
     ).with_source(done)

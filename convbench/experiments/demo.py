@@ -8,9 +8,9 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.experiments.evaluate import check_evaluation, evaluate_policy
+from convbench.experiments.training import check_trainable, train_once
 from convbench.hub.send import publish_as_dataset
 from convbench.judges.command import judge_run
-from convbench.learn.train import check_trainable, train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

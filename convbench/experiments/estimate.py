@@ -1,13 +1,12 @@
-"""Estimate what the steps of an experiment take: calls, tokens, dollars, steps, disk, hours."""
+"""Estimate what the steps of an experiment ask for: calls, tokens, dollars."""
 
 from __future__ import annotations
 
+import math
 import os
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 
 from convbench import catalog
@@ -18,27 +17,21 @@ from convbench.experiments.amounts import (
     TRAINED_HERE,
     ResourceEstimate,
     calls_amount,
-    count_weights,
 )
 from convbench.experiments.cells import PlannedStep, rounds_options
 from convbench.experiments.preflight import CellInputs, PreflightFindings
 from convbench.experiments.seal import seal_args
-from convbench.experiments.training_amount import training_amount
 from convbench.judges.ask import judge_messages
 from convbench.judges.kinds import kind_of
 from convbench.judges.resolve import Judge
 from convbench.judges.run import is_for_rewards_only, judge_with_model
-from convbench.learn.steps import LogSize
+from convbench.learn.sweet import SweetArgs
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import follow_up_manifest
 from convbench.rollout.preview import Preview, call_price, preview_build, reasoning_headroom
 from convbench.schema import ModelConfig, ProtocolSpec, RunManifest
 from convbench.schema.recipe import Recipe
 from convbench.schema.task import Split
-
-RECORD_BYTES = 12
-"""Bytes on disk a token of a conversation: its record, its calls in the journal, its verdicts."""
-GB = 1e9
 
 
 def estimate_cells(
@@ -91,7 +84,7 @@ class _CellEstimate:
             manifest, split = self._trained_manifest("test", recipe), "test"
         shown, total = self._preview_run(manifest), ResourceEstimate()
         if step.kind != "judge" and self._is_new(step.address):
-            total.add(self._build_cost(shown, manifest))
+            total.add(self._build_cost(shown))
         for name in planned.spec.judges if step.kind != "build" else ():
             judge = self._find_judge(planned, name)
             if judge is not None and self._is_new(step.address, name):
@@ -131,33 +124,12 @@ class _CellEstimate:
         cast[protocol.policy] = ModelConfig(model=TRAINED_HERE, sampling=limits)
         return follow_up_manifest(old, cast, split=split, protocol=protocol)
 
-    def _build_cost(self, shown: Preview, manifest: RunManifest) -> ResourceEstimate:
+    def _build_cost(self, shown: Preview) -> ResourceEstimate:
         """Return what it takes to build conversations."""
         count = shown.estimate.conversations
-        amount = calls_amount(shown.sizes, count, self._weights_here(manifest))
-        amount.conversations, amount.disk = count, count * shown.longest_tokens * RECORD_BYTES
+        amount = calls_amount(shown.sizes, count)
+        amount.conversations = count
         return amount
-
-    def _weights_here(self, manifest: RunManifest) -> dict[str, int | None]:
-        """Return the number of weights of each speaker whose model runs here, None if unknown."""
-        return {
-            name: self._count_weights(
-                self._policy_reference
-                if member.model == TRAINED_HERE
-                else member.weights or member.model
-            )
-            for name, member in manifest.cast.items()
-            if member.model.partition(":")[0] in ("local", "vllm")
-        }
-
-    @property
-    def _policy_reference(self) -> str:
-        """Reference of the weights of the cell's policy."""
-        policy = self.inputs.manifest.cast[self.inputs.manifest.protocol.policy]
-        return policy.weights or policy.model
-
-    def _count_weights(self, reference: str) -> int | None:
-        return count_weights(reference) if reference.partition("/")[0] != "hosted_vllm" else None
 
     def _judge_cost(
         self, shown: Preview, judge: Judge, counts: Mapping[str, int]
@@ -168,7 +140,7 @@ class _CellEstimate:
             counts = {split: n for split, n in counts.items() if split == "train"}
         count = sum(counts.values())
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
-            amount = self._adaptation_estimate(shown, judge).edits_amount(counts)
+            amount = self._adaptation_estimate(judge).edits_amount(counts)
             amount.verdicts = count
             return amount if count else ResourceEstimate()
         if judge.model is None:
@@ -199,53 +171,40 @@ class _CellEstimate:
         except ConvbenchError:
             return None
 
-    def _adaptation_estimate(self, shown: Preview, judge: Judge) -> AdaptationEstimate:
-        learner = str(judge.spec.args.get("learner") or "") or self._policy_reference
+    def _adaptation_estimate(self, judge: Judge) -> AdaptationEstimate:
         return AdaptationEstimate(
             judge,
             self.inputs.manifest.task,
             self.inputs.loaded.examples,
-            shown,
-            learner,
-            self._count_weights(learner),
             self.options.specs.folders,
         )
 
     def _training_cost(self, planned: PlannedStep) -> ResourceEstimate:
-        """Return what a training takes, with all that its recipe samples, judges and evaluates."""
-        key = (planned.step.address, planned.spec.name)
-        recipe = self.findings.recipes.get(key)
+        """Return what a training asks for: candidates, and what its rounds log, judge and
+        evaluate."""
+        recipe = self.findings.recipes.get((planned.step.address, planned.spec.name))
+        total = ResourceEstimate()
         if recipe is None:  # trained already, or not trainable
-            return ResourceEstimate()
-        names = [cell.name for cell in planned.step.pooled] or [planned.step.cell.name]
-        logs = [self.findings.cells[name] for name in names if name in self.findings.cells]
-        previews = [replace(self, inputs=log)._preview_run(log.manifest) for log in logs]
-        shown = max(previews, key=lambda each: each.longest_tokens)
-        policy = self.inputs.manifest.protocol.policy
-        replies = [size for size in shown.sizes if size.speaker == policy]
-        weights = self._count_weights(recipe.model or self._policy_reference)
-        samples = sorted((n for each in logs for n in _train_samples(each)), reverse=True)
-        if recipe.data.rows is not None:  # complete questions, until they have so many rows
-            sums = accumulate(samples, initial=0)
-            pairs = zip(samples, sums, strict=False)
-            samples = [n for n, before in pairs if before < recipe.data.rows]
-        log = LogSize(samples, len(replies))
-        processes = self.findings.processes.get(key, 1)
-        total = training_amount(recipe, log, replies, shown.longest_tokens, weights, processes)
-        if weights is None:
-            total.unweighed.add(recipe.model or self._policy_reference)
-        judge = self._find_judge(planned, planned.spec.judges[0])
+            return total
+        if recipe.trainer == "sweet":
+            total.add(self._candidates_cost(recipe))
         if recipe.rounds is not None:
-            earlier = round(log.conversation_count * recipe.replay / (1 - recipe.replay))
-            replayed = replace(log, samples=[*log.samples, earlier])
-            longest = shown.longest_tokens
-            later = training_amount(recipe, replayed, replies, longest, weights, processes)
-            total.add(later, recipe.rounds - 1)
-            total.add(self._rounds_cost(planned, recipe, shown, judge))
+            judge = self._find_judge(planned, planned.spec.judges[0])
+            total.add(self._rounds_cost(planned, recipe, judge))
         return total
 
+    def _candidates_cost(self, recipe: Recipe) -> ResourceEstimate:
+        """Return what the candidates of SWEET take, at every turn of the policy."""
+        args, manifest = SweetArgs.from_recipe(recipe), self.inputs.manifest
+        logged = manifest.samples_of("train")
+        talks = self._count_talks("train")["train"] * min(args.conversations or logged, logged)
+        count = max(1, math.ceil(args.share * talks / logged)) * args.candidates
+        sizes = self._preview_run(manifest).sizes
+        policy = manifest.protocol.policy
+        return calls_amount([size for size in sizes if size.speaker == policy], count)
+
     def _rounds_cost(
-        self, planned: PlannedStep, recipe: Recipe, shown: Preview, judge: Judge | None
+        self, planned: PlannedStep, recipe: Recipe, judge: Judge | None
     ) -> ResourceEstimate:
         """Return what a recipe's rounds take besides their trainings: the logs of later rounds, an
         evaluation of each round, and what SEAL measures of many passages."""
@@ -256,14 +215,14 @@ class _CellEstimate:
         for split, judges, times in (logged, tested):
             manifest = self._trained_manifest(split)
             talks = self._preview_run(manifest)
-            total.add(self._build_cost(talks, manifest), times)
+            total.add(self._build_cost(talks), times)
             for each in filter(None, (self._find_judge(planned, name) for name in judges)):
                 total.add(self._judge_cost(talks, each, self._count_talks(split)), times)
         if judge is None or recipe.filter is None:
             return total
         measures = kind_of(judge.spec).measures
         if measures in ("adaptations", "solutions"):
-            adaptations = self._adaptation_estimate(shown, judge)
+            adaptations = self._adaptation_estimate(judge)
             total.add(adaptations.baselines_amount())
             if measures == "adaptations":
                 sources = 3 + len(planned.spec.policies)  # passages, first and last edits, others'
@@ -271,25 +230,9 @@ class _CellEstimate:
         return total
 
 
-def _train_samples(inputs: CellInputs) -> list[int]:
-    """Return the number of conversations of each train question."""
-    each = inputs.manifest.samples_of("train")
-    examples = inputs.loaded.examples
-    counts = Counter(e.group_id or e.example_id for e in examples if e.split == "train")
-    return [each * count for count in counts.values()]
-
-
-def check_disk(findings: PreflightFindings, root: Path, amount: ResourceEstimate) -> None:
-    """Add missing disk space or write access to the findings."""
+def check_folder(findings: PreflightFindings, root: Path) -> None:
+    """Add missing write access to the findings."""
     folder = next(path for path in (root.resolve(), *root.resolve().parents) if path.exists())
-    free = shutil.disk_usage(folder).free
-    if amount.disk > free:
-        findings.add_missing(
-            f"disk: at least {amount.disk / GB:,.1f} GB for runs and checkpoints; {folder} has "
-            f"{free / GB:,.1f} GB free; expected more: use another folder with --run DIR, or run "
-            "some cells with --only CELL",
-            "the experiment",
-        )
     if not os.access(folder, os.W_OK):
         findings.add_missing(
             f"{folder}: cannot be written to; use another folder with --run DIR", "the experiment"

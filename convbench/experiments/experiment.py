@@ -9,10 +9,9 @@ from typing import Any
 
 from convbench import catalog
 from convbench.errors import ConvbenchError, PreflightError
-from convbench.experiments.adaptation_memory import check_adaptations
 from convbench.experiments.amounts import ResourceEstimate, sum_estimates
 from convbench.experiments.cells import PlannedStep, choose_steps, plan_steps
-from convbench.experiments.estimate import check_disk, estimate_cells
+from convbench.experiments.estimate import check_folder, estimate_cells
 from convbench.experiments.preflight import PreflightFindings, is_complete, run_preflight
 from convbench.experiments.results import experiment_report
 from convbench.experiments.run import ProgressListener, run_steps
@@ -46,9 +45,6 @@ class ExperimentPlan:
     """What is missing for them, with the fix, a line each."""
     notes: list[str] = field(default_factory=list)
     """Notes on what differs from the settings and does not stop the experiment."""
-    placements: dict[str, str] = field(default_factory=dict)
-    """By address of a training: where it is placed and what memory that takes, or what is
-    missing."""
 
     @property
     def total_estimate(self) -> ResourceEstimate:
@@ -188,10 +184,8 @@ def _make_plan(
     record = OutcomeRecord(root)
     undone = [part for part in parts if not is_complete(part, root, record)]
     amounts = estimate_cells(undone, findings, options)
-    check_adaptations(findings, options.calls)
-    check_disk(findings, root, sum_estimates(list(amounts.values())))
-    placements = {address: line for (address, _), line in findings.placements.items()}
-    return ExperimentPlan(undone, amounts, findings.missing_lines, list(findings.notes), placements)
+    check_folder(findings, root)
+    return ExperimentPlan(undone, amounts, findings.missing_lines, list(findings.notes))
 
 
 def _unmet_settings(specs: Sequence[ExperimentSpec]) -> list[str]:

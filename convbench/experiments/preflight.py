@@ -25,19 +25,10 @@ from convbench.experiments.cells import (
 )
 from convbench.experiments.evaluate import evaluation_manifest
 from convbench.experiments.step import OutcomeRecord, has_result, step_fingerprint
+from convbench.experiments.training import check_trainable
 from convbench.judges.ready import check_ready, try_model
 from convbench.judges.resolve import Judge
 from convbench.judges.run import judge_with_model
-from convbench.learn.launch import count_accelerators
-from convbench.learn.placement import RowLengths
-from convbench.learn.steps import batch_notes, row_limit, with_accumulation
-from convbench.learn.train import (
-    adopt_placement,
-    check_trainable,
-    choose_launch,
-    place_options,
-    split_sets,
-)
 from convbench.models.devices import check_apart, missing_devices
 from convbench.models.open import OPENAI, base_of, policy_or_default
 from convbench.models.weights_path import check_model, weights_of
@@ -48,7 +39,6 @@ from convbench.options.specs import load_plugins
 from convbench.rollout.build import new_run_manifest
 from convbench.rollout.calls import check_cast, device_placement, is_engine
 from convbench.rollout.manifest import make_model_config
-from convbench.rollout.preview import preview_build
 from convbench.schema import ModelConfig, RunManifest, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
@@ -113,11 +103,6 @@ class PreflightFindings:
     """By address: the run in which a model that is not trained is evaluated."""
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     """By (address, experiment) of a training."""
-    processes: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By (address, experiment): the number of processes of a training here."""
-    placements: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By (address, experiment): where a training is placed and what memory that takes, or what is
-    missing."""
     notes: dict[str, None] = field(default_factory=dict)
     """Notes on what differs from the settings and does not stop the experiment."""
     lacking: dict[str, list[str]] = field(default_factory=dict)
@@ -375,44 +360,11 @@ def _training_check(
         recipe, name = check_trainable(training, policy), (planned.step.address, planned.spec.name)
         findings.recipes[name] = recipe
         _check_enough_rows(findings, planned, recipe)
-        sets = split_sets(training.specs.sets)[1]
-        launch, notes = choose_launch(training, recipe, sets, count_accelerators(training.calls))
-        findings.processes[name] = launch.process_count
-        if policy is not None:
-            recipe = recipe.model_copy(
-                update={"model": recipe.model or policy.weights or policy.model}
-            )
-        lengths = _row_bound(findings, planned, recipe, options)
-        placement = place_options(training, recipe, launch, lengths)
-        if placement is not None:
-            findings.placements[name] = placement.summary_line()
-            placed_recipe, launch, _ = adopt_placement(placement, training, notes)
-            notes = notes if placement.best is placement.first else []  # its line says where
-            findings.processes[name] = launch.process_count
-        else:
-            placed_recipe = with_accumulation(recipe, launch.process_count)
-        findings.recipes[name] = placed_recipe
-        notes += batch_notes(recipe.fit.batch, placed_recipe.fit, launch.process_count)
-        findings.notes.update(dict.fromkeys(LAUNCH_NOTE.sub("", note) for note in notes))
         if policy is not None:
             start = recipe.model or policy.weights or policy.model
             check_model(weights_of(start) or start)
 
     return check_training
-
-
-def _row_bound(
-    findings: PreflightFindings, planned: PlannedStep, recipe: Recipe, options: ExperimentOptions
-) -> RowLengths | None:
-    """Return the longest rows that a training could have; None where nothing says them, and without
-    accelerators, where their length decides nothing."""
-    inputs = findings.cells.get(planned.step.cell.name)
-    if inputs is None or not count_accelerators(options.calls):
-        return None
-    shown = preview_build(inputs.manifest, inputs.loaded.examples, options.specs.folders)
-    tokens = min(shown.longest_tokens, row_limit(recipe) or shown.longest_tokens)
-    rows = count_rows(inputs, recipe)
-    return RowLengths(tokens, tokens, float(tokens), rows, "replies at full length")
 
 
 def _check_enough_rows(findings: PreflightFindings, planned: PlannedStep, recipe: Recipe) -> None:
@@ -461,8 +413,6 @@ def _name_some(who: Sequence[str]) -> str:
     return shown if len(who) <= SHOWN else f"{shown} and {len(who) - SHOWN} more"
 
 
-LAUNCH_NOTE = re.compile(r" \(for [^\s()]++ [^()]*--launch [^()]*+\)")
-"""Part of a note of `train` on options that `experiment` does not have."""
 FLAGS: Mapping[str, str] = {
     r"--set (task|protocol)\.(?=\S)": r"--set per_task.{task}.sets.\1.",
     r"--tasks (?=\S)": "--set per_task.{task}.count=",

@@ -13,20 +13,11 @@ from pathlib import Path
 from convbench import catalog
 from convbench.errors import DataError, RunError, SpecError
 from convbench.experiments.evaluate import check_evaluation, evaluate_policy, splits_of
+from convbench.experiments.training import check_trainable, samples_first, train_once
 from convbench.judges.ready import check_ready
 from convbench.judges.resolve import Judge
 from convbench.judges.run import judge_with, judge_with_model, judges_of
-from convbench.learn.launch import count_accelerators
-from convbench.learn.place_recipe import measure_rows
-from convbench.learn.train import (
-    adopt_placement,
-    check_trainable,
-    needs_one_run,
-    planned_placement,
-    split_sets,
-    train_once,
-)
-from convbench.models.weights_path import member_weights
+from convbench.learn.train import split_sets
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
@@ -149,14 +140,9 @@ def _check_rounds(root: Run, judge: Judge, options: RoundsOptions) -> None:
     check_ready([judge], options.calls, root)
     training, policy = _training_options(root, judge, options), old.cast[old.protocol.policy]
     recipe = check_trainable(training, policy)
-    lengths = measure_rows([root], recipe) if count_accelerators(options.calls) else None
-    model = recipe.model or member_weights(policy, f"train {recipe.name}")
-    placement = planned_placement(training, recipe, model, lengths)
-    if placement is not None:
-        adopt_placement(placement, training, [])  # raises if nothing fits
     if recipe.replay and recipe.data.mix:
         raise SpecError("replay: found data.mix too; expected only one of them")
-    if recipe.replay and needs_one_run(recipe):
+    if recipe.replay and samples_first(recipe):
         raise SpecError(
             f"replay: found {recipe.replay:g} for {recipe.name}, which samples or trains something "
             "of its own round first; expected 0"

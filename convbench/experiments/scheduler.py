@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from convbench import catalog
 from convbench.engine.jobs import begin_anew, stopped_together
 from convbench.errors import ConvbenchError
 from convbench.experiments.cells import (
@@ -22,21 +23,17 @@ from convbench.experiments.cells import (
     with_teacher_devices,
     without_address,
 )
+from convbench.experiments.training import check_trainable, samples_first
 from convbench.judges.kinds import kind_of
 from convbench.judges.resolve import resolve_judge
 from convbench.learn import launch as launching
-from convbench.learn.train import (
-    check_trainable,
-    choose_launch,
-    planned_placement,
-    split_sets,
-)
 from convbench.models.aliases import resolve
 from convbench.models.devices import Placement, list_devices
 from convbench.models.open import policy_or_default
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import parse_devices
 from convbench.rollout.calls import device_placement, is_engine
+from convbench.schema.recipe import LaunchSpec
 from convbench.schema.run import Role
 
 TOLERANCE = 1e-9
@@ -260,11 +257,25 @@ def _device_counts(planned: PlannedStep, options: ExperimentOptions, cards: int)
         elif devices.for_role(role) is None:
             split = (device_placement(options.calls, role) or Placement()).split
             counts[role] = split * max(1, cards // split)
-    if step.kind == "train":
-        processes = _count_processes(planned, options)
-        if processes == 1 or not _has_preparation(planned, options):
-            counts["trainer"] = processes
+    if step.kind == "train" and (processes := _count_processes(planned, options)) is not None:
+        counts["trainer"] = processes
     return counts
+
+
+def _count_processes(planned: PlannedStep, options: ExperimentOptions) -> int | None:
+    """Return the processes that a training's launch asks for, one where there are fewer devices;
+    None if it takes what it needs, or samples first."""
+    training = train_options(planned.step, planned.spec, FOLDER, options)
+    try:
+        recipe = check_trainable(training)
+        name = training.launch or recipe.launch
+        if name == "auto" or samples_first(recipe):
+            return None
+        folders = training.specs.folders
+        count = catalog.load_spec(LaunchSpec, "launch", name, specs=folders).process_count
+    except ConvbenchError:
+        return None  # reported before the step
+    return count if count <= len(list_devices()) else 1
 
 
 def models_of_step(planned: PlannedStep, options: ExperimentOptions) -> dict[Role, set[str]]:
@@ -281,21 +292,6 @@ def models_of_step(planned: PlannedStep, options: ExperimentOptions) -> dict[Rol
     if step.kind in ("judge", "eval"):
         models["judge"] = set(_judge_models(planned, options))
     return models
-
-
-def _count_processes(planned: PlannedStep, options: ExperimentOptions) -> int:
-    try:
-        training = train_options(planned.step, planned.spec, FOLDER, options)
-        recipe = check_trainable(training)
-        policy = training.model or _policy_reference(planned, options)
-        placement = planned_placement(training, recipe, policy)
-        if placement is not None:
-            return placement.best.process_count
-        sets = split_sets(training.specs.sets)[1]
-        gpus = launching.count_accelerators(options.calls)
-        return choose_launch(training, recipe, sets, gpus)[0].process_count
-    except ConvbenchError:
-        return 1
 
 
 def _judge_models(planned: PlannedStep, options: ExperimentOptions) -> Iterator[str]:
@@ -357,12 +353,9 @@ def _has_preparation(planned: PlannedStep, options: ExperimentOptions) -> bool:
         if rounds_options(planned.step, planned.spec, FOLDER, without_address(options)) is not None:
             return True
         training = train_options(planned.step, planned.spec, FOLDER, options)
-        module = launching.load_trainer(
-            launching.locate_trainer(check_trainable(training).trainer or "")
-        )
+        return samples_first(check_trainable(training))
     except ConvbenchError:
         return True  # the error is reported when the step runs
-    return hasattr(module, "prepare")
 
 
 def _judge_claims(planned: PlannedStep, options: ExperimentOptions) -> Iterator[Claim]:

@@ -31,7 +31,6 @@ from convbench.judges.few_shot.baselines import baseline_values
 from convbench.judges.kinds import kind_of
 from convbench.judges.resolve import Judge
 from convbench.judges.run import is_for_rewards_only, judges_of
-from convbench.learn.export import with_filter
 from convbench.options.evaluate import EvalOptions
 from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import share_ledger
@@ -81,7 +80,7 @@ def run_seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     root = find_root(options)
     _check_length(root, args)
     options = replace(options, calls=share_ledger(options.calls, root.path))
-    done = run_rounds(replace(options, specs=with_filter(options.specs, recipe)))
+    done = run_rounds(options)
     result = SealResult(done, label=options.label)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
     if kind_of(judge.spec).measures in ("adaptations", "solutions"):

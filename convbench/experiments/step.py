@@ -21,8 +21,8 @@ from convbench.experiments.cells import (
 )
 from convbench.experiments.evaluate import check_evaluation, evaluate_policy, evaluation_name
 from convbench.experiments.seal import train_rounds
+from convbench.experiments.training import train_once
 from convbench.judges.run import judge_with, judge_with_model
-from convbench.learn.train import train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions

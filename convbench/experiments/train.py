@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from convbench.errors import UsageError
 from convbench.experiments.rounds import find_root, rounds_recipe
 from convbench.experiments.seal import RoundsWithTable, train_rounds
-from convbench.learn.export import with_filter
+from convbench.experiments.training import train_recipe
 from convbench.learn.train import TrainResult
-from convbench.learn.train import train_recipe as train_single
 from convbench.options.train import RoundsOptions, TrainOptions
 
 
@@ -40,7 +37,7 @@ def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
         )
     if options.rounds is not None or (recipe.rounds and not single_only):
         return train_rounds(rounds_options)
-    return train_single(replace(options, specs=with_filter(options.specs, recipe)))
+    return train_recipe(options)
 
 
 def _single_options(options: TrainOptions) -> list[str]:
@@ -50,6 +47,7 @@ def _single_options(options: TrainOptions) -> list[str]:
         "--model": options.model,
         "--out": options.out,
         "--launch": options.launch,
+        "--cards": options.cards,
         "--dry-run": options.dry_run or None,
     }
     return [name for name, value in single.items() if value is not None]

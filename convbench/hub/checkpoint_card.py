@@ -18,13 +18,13 @@ from convbench.util.markdown import inline_code, inline_text, markdown_citations
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 LOGGED = {
     "loss": "loss",
-    "log_pi_positive": "log π of positively weighted conversations (nats)",
-    "log_pi_negative": "log π of negatively weighted conversations (nats)",
+    "log_pi_positive": "log π of positively weighted conversations (nats per token)",
+    "log_pi_negative": "log π of negatively weighted conversations (nats per token)",
     "log_ratio": "log π/π₀ (nats per row)",
     "rewards/accuracies": "pairs ranked correctly (share)",
 }
 """Labels of the training log's figures in a card, by key."""
-USED = {"swift": ("weighting",), "dpo": ("pairing",), "step_dpo": ("pairing",)}
+USED = {"weighted_sft": ("weighting", "loss"), "preference": ("pairing",), "sweet": ("pairing",)}
 """Sections of a recipe that only some trainers use, by trainer."""
 
 
@@ -75,8 +75,7 @@ def model_card(
 
     `recipe` and `training` are the resolved recipe and `training.json`, without local paths.
     """
-    earlier = [part for part in training.get("earlier") or () if isinstance(part, Mapping)]
-    base = str(earlier[-1].get("base") if earlier else recipe.get("model"))
+    base = str(recipe.get("model"))
     front = front_matter(manifest, recipe, base, datasets, adapter=adapter)
     text = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=100)
     cited = collect_citations([manifest], judges.values(), [recipe])
@@ -202,17 +201,7 @@ def _data_section(
         ),
     ]
     rows += [_log_row(part) for part in training.get("runs") or ()]
-    rows += [
-        _earlier_row(part) for part in training.get("earlier") or () if isinstance(part, Mapping)
-    ]
     return f"## Data\n\n{markdown_grid(('', ''), rows)}"
-
-
-def _earlier_row(part: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the table row of an earlier training of the same weights."""
-    judged = inline_text(f"judge {part.get('judge')}; {part.get('items')} trained on; from")
-    text = f"run {inline_code(part.get('run'))}, {judged} {_base_text(str(part.get('base')))}"
-    return (f"after {inline_text(part.get('recipe'))}", text)
 
 
 def _log_row(part: Mapping[str, Any]) -> tuple[str, str]:
@@ -237,23 +226,16 @@ def _recipe_section(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> s
     rows: list[tuple[str, object]] = [
         ("recipe", f"{recipe.get('name')}: {recipe.get('title')}"),
         ("specified in", recipe.get("reference") or "-"),
-        (
-            "learning rate",
-            f"{fit.get('learning_rate')}, {fit.get('scheduler')}, "
-            f"warm-up {fit.get('warmup_steps')}",
-        ),
+        ("learning rate", fit.get("learning_rate")),
         ("length", length),
         (
             "batch",
-            f"{fit.get('batch_size')} x {fit.get('accumulation')} accumulated x "
+            f"{fit.get('batch')} rows a step, on {processes} processes"
+            if fit.get("batch")
+            else f"{fit.get('batch_size')} x {fit.get('accumulation')} accumulated x "
             f"{processes} processes",
         ),
-        (
-            "optimizer",
-            f"{fit.get('optimizer')}, weight decay {fit.get('weight_decay')}, "
-            f"gradients clipped at {fit.get('max_grad_norm')}",
-        ),
-        ("loss over", fit.get("normalize")),
+        ("options of TRL", _short_values(fit.get("arguments") or {}) or "-"),
         ("precision", fit.get("precision")),
         ("seed", fit.get("seed")),
     ]

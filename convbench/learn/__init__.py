@@ -1,4 +1,4 @@
-"""Learners: from a judged run to a checkpoint, and what sampling learners do before.
+"""Learn from a run: select, weigh or pair, make rows of tokens, and start a program of `trainers/`.
 
-May use judge, rollout and what comes before them.
+Nothing here imports torch.
 """

@@ -1,182 +1,252 @@
-"""Credit the policy's turns of a run, by a critic's checkpoint.
+"""Go through SWEET's stages, and credit every turn of the run by its critic.
 
-By a critic: equation (3) of Zhou et al. 2025 (SWEET-RL) on every turn; torch is imported only when
-it scores. The credit is stored with the run.
+Every stage leaves its result in the checkpoint's folder, and is not done again:
+
+    critic/            the trained critic, a checkpoint
+    candidates.jsonl   what was sampled at the policy's turns
+    rank/              rows for `trainers/rank.py`, which writes scores.jsonl: the critic's
+                       advantage of each candidate, and of each turn that was logged
+    rows/              pairs of candidates, for `trainers/preference.py`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from convbench.errors import TrainError
-from convbench.learn.job import Job
-from convbench.learn.log import LoggedConversation
-from convbench.learn.rows import replies_by_turn
-from convbench.learn.sweet.pairs import CRITIC, CriticRow, SweetArgs, check_base, critic_rows
-from convbench.schema import Conversation
+from convbench.learn.launch import Context, fit_rows, start_program, write_recipe
+from convbench.learn.pairs import Pair, Pairs, Reply
+from convbench.learn.rows import (
+    Chats,
+    Material,
+    Row,
+    pair_rows,
+    write_table,
+)
+from convbench.learn.select import Logged, Selection, select
+from convbench.learn.sweet import (
+    CANDIDATES,
+    CRITIC,
+    RANK,
+    SCORES,
+    Place,
+    SweetArgs,
+    candidate_key,
+    candidate_places,
+    check_base,
+    critic_recipe,
+    critic_rows,
+    hidden_text,
+    place_of,
+    reply_of,
+    sample_missing,
+    trajectory_material,
+    turn_rows,
+    with_hidden_text,
+)
+from convbench.learn.tokens import PromptedReply, Unrenderable
+from convbench.rollout.candidates import candidate_rows
+from convbench.rollout.plan import seen_before
 from convbench.schema.conversation import TurnCredit
-from convbench.store.checkpoint import RECIPE
+from convbench.schema.recipe import Recipe
+from convbench.store.checkpoint import Checkpoint
+from convbench.store.jsonl import read_records
 from convbench.store.notes import append_credit
 from convbench.store.run import Run
 from convbench.views import own_turns
 
 
-@dataclass(frozen=True)
-class CriticCredit:
-    """A critic's credit of a run's turns."""
-
-    credit: tuple[TurnCredit, ...]
-    left_out: dict[str, int]
-    """Counts of conversations without credit, by reason."""
-
-
-def critic_job(checkpoint: Path) -> Job:
-    """Return the job of a SWEET checkpoint. Raises TrainError for any other folder."""
-    file = checkpoint / RECIPE
-    if not file.exists() or not (checkpoint / CRITIC).is_dir():
-        raise TrainError(
-            f"{checkpoint}: found no critic; expected the checkpoint folder of `convbench train "
-            "sweet`, with its `critic` folder"
-        )
-    job = Job.from_file(file)
-    check_base(job)
-    return job
+def stage_lines(recipe: Recipe, runs: Sequence[Run], context: Context) -> Iterator[str]:
+    """Yield the lines of a dry run of `sweet`: what each stage will do."""
+    args, selection = SweetArgs.from_recipe(recipe), select(runs, recipe.data)
+    chats = Chats(context.model_path, recipe.data.reasoning)
+    material = trajectory_material(critic_recipe(recipe), runs, chats, context.limit)
+    held = sum(is_held for *_, is_held in material.items)
+    places = len(candidate_places(selection, args))
+    yield f"{len(selection.logged)} conversations, judge {selection.judge}"
+    yield f"stage 1: {len(material.items) - held} pairs of conversations, {held} held out"
+    yield (
+        f"stage 2: {places} replies, {args.candidates} candidates each (on {args.share:.0%} of the "
+        f"conversations, temperature {args.temperature:g}), {places * args.pairs} pairs"
+    )
+    if material.ties is not None:
+        yield material.ties.line()
+    shown = "with" if args.informed_reference else "without"
+    yield f"advantage: normalize {args.normalize}; reference {shown} hidden"
+    yield f"NLL: {args.critic_nll:g} in stage 1, {args.nll:g} in stage 2"
 
 
-def critic_credit(job: Job, run: Run, source: str, *, raw: bool = False) -> CriticCredit:
-    """Return the critic's advantage of every policy turn of a run, of any split and policy.
+def sweet_material(folder: Path, recipe: Recipe, runs: Sequence[Run], context: Context) -> Material:
+    """Go through the stages before the policy's training, and return its pairs of candidates.
 
-    It is the mean log-ratio to the base over the turn's tokens, with the reference shown, less the
-    average that the base's own tokens would get there; with `raw` nothing is subtracted (equation
-    (3)). Raises TrainError if no conversation can be credited."""
-    settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
-    protocol = run.manifest.protocol
-    left_out: dict[str, int] = {}
-    readable: list[tuple[Conversation, list[CriticRow]]] = []
+    Raise ConvbenchError if a stage fails; the same call then resumes."""
+    if len(runs) > 1:
+        raise TrainError(f"recipe {recipe.name!r}: found {len(runs)} runs; expected one --run")
+    run, selection = runs[0], select(runs, recipe.data)
+    chats = Chats(context.model_path, recipe.data.reasoning)
+    write_recipe(folder, recipe)
+    sample_missing(run, recipe, selection, folder / CANDIDATES, context.calls, check=True)
+    if not Checkpoint(folder / CRITIC).is_finished:
+        first = critic_recipe(recipe)
+        pairs = trajectory_material(first, runs, chats, context.limit)
+        fit_rows(folder / CRITIC, first, pairs, context)
+    check_base(folder, context.model_path)
+    sample_missing(run, recipe, selection, folder / CANDIDATES, context.calls, check=False)
+    if not (folder / RANK / SCORES).exists():
+        table = [
+            *_candidate_rows(folder, recipe, selection, chats),
+            *_logged_rows(run, recipe, chats),
+        ]
+        write_table(folder / RANK, table)
+        start_program("rank", folder, recipe, context, several=False)
+    return pair_rows(ranked_pairs(folder, recipe, selection), recipe, chats, context.limit)
+
+
+def store_credit(folder: Path, run: Run) -> int:
+    """Append the critic's advantage of every turn, of all splits, to the run's `advantages.jsonl`,
+    and return the number of turns. A turn that called tools has the mean of its replies'."""
+    scores, source = read_scores(folder), f"critic:{folder.resolve().name}"
+    protocol, credit = run.manifest.protocol, []
+    for conversation in run.conversations():
+        values = scores.get(_turns_key(conversation.conversation_id), [])
+        start = 0
+        for turn in own_turns(protocol, conversation):
+            count = conversation.turns[turn].reply_count
+            of_turn, start = values[start : start + count], start + count
+            if of_turn:
+                credit.append(
+                    TurnCredit(
+                        conversation_id=conversation.conversation_id,
+                        turn_index=turn,
+                        source=source,
+                        advantage=fmean(of_turn),
+                    )
+                )
+    return append_credit(run, credit)
+
+
+def read_scores(folder: Path) -> dict[str, list[float]]:
+    """Return what `trainers/rank.py` wrote: the advantages of each row's turns, by its key."""
+    return {row["key"]: row["advantages"] for row in read_records(folder / RANK / SCORES)}
+
+
+def draw_pairs(
+    candidates: Sequence[tuple[float, Reply]], count: int, draw: random.Random
+) -> list[tuple[tuple[float, Reply], tuple[float, Reply]]]:
+    """Return `count` pairs (better, worse): one drawn from the upper half by advantage, one from
+    the lower; none of fewer than two. The middle one of an odd number is in neither half."""
+    order = sorted(candidates, key=lambda candidate: -candidate[0])
+    half = len(order) // 2
+    if not half:
+        return []
+    upper, lower = order[:half], order[len(order) - half :]
+    return [(draw.choice(upper), draw.choice(lower)) for _ in range(count)]
+
+
+def _candidate_rows(
+    folder: Path, recipe: Recipe, selection: Selection, chats: Chats
+) -> Iterator[Row]:
+    """Yield a row for each candidate; equal contents of one place are scored once."""
+    args = SweetArgs.from_recipe(recipe)
+    by_id = {item.id: item for item in selection.logged}
+    seen: set[str] = set()
+    for row in candidate_rows(folder / CANDIDATES):
+        item, key = by_id.get(row["conversation_id"]), candidate_key(row)
+        if item is None or key in seen:
+            continue
+        seen.add(key)
+        _, turn, rounds = place_of(row)
+        before = seen_before(item.protocol, item.conversation, turn, rounds)
+        text, chat = hidden_text(item, args), chats.of(item.run)
+        blind = text if args.informed_reference else ""
+        sides = [
+            turn_rows(chat, [PromptedReply(with_hidden_text(before, shown), reply_of(row))], item)
+            for shown in (text, blind)
+        ]
+        yield from _scored_row(key, *sides)
+
+
+def _logged_rows(run: Run, recipe: Recipe, chats: Chats) -> Iterator[Row]:
+    """Yield a row for each logged conversation, of any split, that the critic can read."""
+    args = SweetArgs.from_recipe(recipe)
     for conversation in run.conversations():
         example = run.examples[conversation.example_id]
-        reason = None
-        if conversation.failure is not None:
-            reason = "failed"
-        elif any(name not in example.hidden for name in settings.hidden):
-            reason = f"without hidden {', '.join(settings.hidden)}"
-        else:
-            rows = critic_rows(
-                protocol,
-                LoggedConversation.from_conversation(conversation, example, 0.0),
-                job.chat,
-                settings,
-            )
-            if not rows:
-                reason = "without a token of the policy"
-            elif job.max_length is not None and max(len(row.ids) for row in rows) > job.max_length:
-                reason = f"longer than {job.max_length} tokens"
-        if reason is None:
-            readable.append((conversation, rows))
-        else:
-            left_out[reason] = left_out.get(reason, 0) + 1
-    if not readable:
-        reasons = ", ".join(f"{n} {reason}" for reason, n in left_out.items()) or "none there"
-        raise TrainError(f"{run.path}: found no conversation for the critic to credit ({reasons})")
-    credit = []
-    gains = _turn_advantages(job, [rows for _, rows in readable], settings, raw)
-    from convbench.learn.sweet.ranking import free_memory
-
-    free_memory()  # of both models, to an engine that may start next
-    for (conversation, _), values in zip(readable, gains, strict=True):
-        turn_credits = list(_turn_credits(run, conversation, values, source))
-        credit += turn_credits
-        if not turn_credits:
-            reason = "whose turns the chat template merges"
-            left_out[reason] = left_out.get(reason, 0) + 1
-    return CriticCredit(tuple(credit), left_out)
+        if conversation.failure is not None or not all(n in example.hidden for n in args.hidden):
+            continue
+        item = Logged(run, conversation, example, example.example_id, 0.0)
+        try:
+            rows = critic_rows(item, chats, args)
+        except Unrenderable:
+            continue
+        yield from _scored_row(_turns_key(item.id), rows, rows)
 
 
-def _turn_advantages(
-    job: Job, rows: Sequence[Sequence[CriticRow]], settings: SweetArgs, raw: bool
-) -> list[list[float]]:
-    """Return the advantage of every stretch of policy tokens of every conversation."""
-    from convbench.learn import fitting
-    from convbench.learn.sweet import critic as advantage
-
-    pad, mean = job.chat.tokenizer.pad_token_id or 0, bool(settings.normalize)
-
-    def load_model(path: str | None) -> Any:
-        return fitting.load_model(job, path, trained=False).to(advantage.torch_device())
-
-    critic = str(job.folder / CRITIC)
-    if not raw:
-        critic_model, base_model = load_model(critic).eval(), load_model(None).eval()
-        return [
-            a.tolist()
-            for a in advantage.centred_advantages(critic_model, base_model, rows, pad, mean=mean)
-        ]
-    scores = [
-        advantage.score_turns(load_model(path), rows, pad, mean=mean) for path in (critic, None)
-    ]
-    return [(a.double() - b.double()).tolist() for a, b in zip(*scores, strict=True)]
+def _scored_row(key: str, critic: Row | None, reference: Row | None) -> Iterator[Row]:
+    if critic and reference:
+        yield {
+            "key": key,
+            "critic_ids": critic["ids"],
+            "critic_turns": critic["turns"],
+            "reference_ids": reference["ids"],
+            "reference_turns": reference["turns"],
+        }
 
 
-def _turn_credits(
-    run: Run, conversation: Conversation, values: Sequence[float], source: str
-) -> Iterator[TurnCredit]:
-    """Yield the credit of each turn; a turn that called tools has several stretches and gets their
-    mean. Yield nothing if stretches and replies do not match."""
-    protocol = run.manifest.protocol
-    parts = replies_by_turn(protocol, conversation)
-    if sum(map(len, parts)) != len(values):
-        return
-    rest = iter(values)
-    for turn, part in zip(own_turns(protocol, conversation), parts, strict=True):
-        yield TurnCredit(
-            conversation_id=conversation.conversation_id,
-            turn_index=turn,
-            source=source,
-            advantage=fmean(next(rest) for _ in part),
+def _turns_key(conversation_id: str) -> str:
+    return json.dumps(["turns", conversation_id])
+
+
+def ranked_pairs(folder: Path, recipe: Recipe, selection: Selection) -> Pairs:
+    """Return pairs of candidates of a turn under the messages that the policy saw, without hidden
+    text, equation (4). Raise TrainError if there are none, or no scores."""
+    if not (folder / RANK / SCORES).is_file():
+        raise TrainError(
+            f"{folder / RANK / SCORES}: found no such file; convbench train {recipe.name} makes "
+            "it, from candidates and their scores"
         )
+    args, advantages = SweetArgs.from_recipe(recipe), read_scores(folder)
+    known = {item.id for item in selection.logged}
+    places: dict[Place, list[tuple[float, Reply]]] = {}
+    left_out: Counter[str] = Counter()
+    for row in candidate_rows(folder / CANDIDATES):
+        values = advantages.get(candidate_key(row))
+        if values is None or row["conversation_id"] not in known:
+            left_out["candidates without a score"] += 1
+        else:
+            places.setdefault(place_of(row), []).append((sum(values), reply_of(row)))
+    pairs = candidate_pairs(selection, places, args, recipe.fit.seed)
+    left_out.update(pairs.left_out)
+    if not pairs.items:
+        why = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+        raise TrainError(
+            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more per "
+            "turn (args.candidates), or train the critic for longer (args.critic)"
+        )
+    return Pairs(selection, pairs.items, dict(left_out))
 
 
-@dataclass
-class CreditResult:
-    """Counts and range of the credit that `convbench credit` gave."""
-
-    run: Run
-    source: str
-    turns: int
-    conversations: int
-    spread: tuple[float, float, float]
-    """Least, mean and largest advantage."""
-    left_out: dict[str, int] = field(default_factory=dict)
-    """Counts of conversations without credit, by reason."""
-
-
-def credit_turns(run: Run, source: str, *, raw: bool = False) -> CreditResult:
-    """Credit the policy turns of a run by a critic's checkpoint, and append the credit to its
-    `advantages.jsonl`.
-
-    `raw` gives the plain log-ratios. Raise ConvbenchError if no turn can be credited.
-    """
-    folder = Path(source).expanduser()
-    name = f"critic{'-raw' if raw else ''}:{folder.resolve().name}"
-    scored = critic_credit(critic_job(folder), run, name, raw=raw)
-    return _store_credit(run, name, scored.credit, scored.left_out)
-
-
-def _store_credit(
-    run: Run, source: str, turn_credits: Iterable[TurnCredit], left_out: dict[str, int]
-) -> CreditResult:
-    credit = list(turn_credits)
-    append_credit(run, credit)
-    values = [turn.advantage for turn in credit]
-    return CreditResult(
-        run,
-        source,
-        len(credit),
-        len({turn.conversation_id for turn in credit}),
-        (min(values), fmean(values), max(values)),
-        left_out,
-    )
+def candidate_pairs(
+    selection: Selection,
+    places: Mapping[Place, Sequence[tuple[float, Reply]]],
+    args: SweetArgs,
+    seed: int,
+) -> Pairs:
+    """Return pairs of the candidates (advantage, reply) of each place, under the messages that the
+    policy saw there; those of the same text or advantage are left out."""
+    by_id = {item.id: item for item in selection.logged}
+    pairs, left_out = [], Counter[str]()
+    for (name, turn, rounds), candidates in places.items():
+        item = by_id[name]
+        draw = random.Random(f"{seed}/{name}/{turn}" + (f".{rounds}" if rounds else ""))
+        seen = tuple(seen_before(item.protocol, item.conversation, turn, rounds))
+        for (gain, better), (loss, worse) in draw_pairs(candidates, args.pairs, draw):
+            if better.content_key == worse.content_key or gain == loss:
+                left_out["pairs of the same text or advantage"] += 1
+            else:
+                pairs.append(Pair(item, seen, better, worse))
+    return Pairs(selection, pairs, dict(left_out))

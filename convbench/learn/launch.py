@@ -1,4 +1,4 @@
-"""Start a trainer script on a launch spec's processes and machines, and explain its failures."""
+"""Start a program of `trainers/` on a launch's processes, and say in a line why it failed."""
 
 from __future__ import annotations
 
@@ -7,125 +7,78 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import yaml
 
+from convbench import catalog
+from convbench.catalog.read import read_yaml
 from convbench.engine.jobs import stop_on_interrupt
 from convbench.errors import MissingDependency, SpecError, TrainError
-from convbench.models.devices import VISIBLE, list_devices, placement_of
-from convbench.options.shared import CallOptions, parse_devices
+from convbench.learn.memory import (
+    Cards,
+    Memory,
+    choose_launch,
+    estimate_memory,
+    in_bf16,
+    known_shape,
+)
+from convbench.learn.rows import ABOUT, ROWS, Material, read_about, write_rows
+from convbench.learn.steps import batches_of
+from convbench.models.devices import VISIBLE, host_memory, list_devices, placement_of
+from convbench.models.vllm import free_port
+from convbench.models.weights_path import content_hash, weights_of
+from convbench.options.shared import CallOptions, SpecOptions, parse_devices
 from convbench.schema.recipe import Fit, LaunchSpec, Recipe
+from convbench.store.checkpoint import RECIPE, Checkpoint
 from convbench.store.jsonl import write_atomic
 from convbench.util.guard import guard_command
 from convbench.util.install import with_extra
 from convbench.util.regular import open_to_append
 
-OLD_S = 900.0
-"""Seconds after which no compilation is still running, on other machines that share the folder
-included."""
-
-
-def remove_stale_locks(note: Callable[[str], None], env: Mapping[str, str] = os.environ) -> None:
-    """Delete compilation locks that no process here holds and that are 15 minutes old, each with a
-    note.
-
-    A newer one, which another machine may hold, is left and noted. Locks are those of torch's
-    extensions: below TORCH_EXTENSIONS_DIR, else in the user's cache.
-    """
-    for lock in _lock_files(env):
-        try:
-            status = lock.stat()
-            if _is_held(status):
-                continue
-            if time.time() - status.st_mtime < OLD_S:
-                note(
-                    f"{lock}: no process here holds this lock, and training waits for it. If no "
-                    "other machine is compiling there, a killed training left it: remove it"
-                )
-                continue
-            lock.unlink()
-        except OSError:  # removed meanwhile
-            continue
-        note(f"{lock}: removed; a training that was killed while it compiled left this lock")
-
-
-def _lock_files(env: Mapping[str, str]) -> Iterator[Path]:
-    """Return the lock files below TORCH_EXTENSIONS_DIR, or in the user's cache below a folder for
-    each Python and device."""
-    if named := env.get("TORCH_EXTENSIONS_DIR"):
-        return Path(named).glob("*/lock")
-    cache = Path(env.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return (cache / "torch_extensions").glob("*/*/lock")
-
-
-def _is_held(lock: os.stat_result) -> bool:
-    """Return True if a visible process has this file open, or if no process is visible."""
-    seen = False
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        seen = True
-        try:
-            status = descriptor.stat()
-        except OSError:  # another user's, or closed
-            continue
-        if (status.st_dev, status.st_ino) == (lock.st_dev, lock.st_ino):
-            return True
-    return not seen
-
-
 TAIL_LINES = 200
 """Number of last lines of a worker that are searched for its failure."""
-MULTINODE, STANDARD = "deepspeed_multinode_launcher", "standard"
-"""How DeepSpeed is started on several machines: by torch's own launcher on each."""
 GUARDED = "CONVBENCH_GUARDED"
 """Environment variable, set for workers that must not outlive their parent."""
 ERROR_PREFIX = "convbench: error: "
-"""Prefix of the error line with which a trainer script ends."""
-_RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?:[\w.]+\.)?(\w*(?:Error|Exception)): (.+)")
+"""Prefix of the error line with which a program of `trainers/` ends."""
+_RAISED = re.compile(r"(\[rank\d+\]:\s*)?[\w.]+(Error|Exception): ")
 _MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError", re.IGNORECASE)
 
 
 def trainer_folder() -> Path:
-    """Return the folder of trainer scripts, in the wheel or the checkout."""
+    """Return the folder of the programs, in the wheel or the checkout."""
     package = Path(str(resources.files("convbench")))
     inside = package / "trainers"
     return inside if inside.is_dir() else package.parent / "trainers"
 
 
-def locate_trainer(trainer: str) -> Path:
-    """Return the absolute path of a trainer script, named by a shipped script's stem or by a path
-    that ends in `.py`.
+def locate_program(trainer: str) -> Path:
+    """Return the path of a program: one of `trainers/` by its stem, or a path that ends in `.py`.
 
     Raise SpecError if there is no such file.
     """
     path = Path(trainer) if trainer.endswith(".py") else trainer_folder() / f"{trainer}.py"
     if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in trainer_folder().glob("*.py")))
-        raise SpecError(f"trainer {trainer!r}: found no such script; expected one of {known}")
+        known = ", ".join(sorted(file.stem for file in trainer_folder().glob("[a-z]*.py")))
+        raise SpecError(f"trainer {trainer!r}: found no such program; expected one of {known}")
     return path.resolve()
 
 
-def load_trainer(path: Path) -> ModuleType:
-    """Run a trainer script and return it as a module. Raise SpecError if it lacks `data` or `fit`.
-
-    Errors of the script itself pass unchanged.
-    """
-    spec = importlib.util.spec_from_file_location(f"convbench_trainer_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
+def load_module(path: Path, name: str) -> Any:
+    """Run a file of the user's and return it as a module, known under `name` as imported ones are
+    (a dataclass looks its module up). Raise SpecError if there is no such file."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise SpecError(f"{path}: found no such file; expected a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
-    for name in ("data", "fit"):
-        if not callable(getattr(module, name, None)):
-            raise SpecError(
-                f"{path}: found no function {name!r}; expected data(job) and fit(job, learnt)"
-            )
     return module
 
 
@@ -142,34 +95,12 @@ def count_accelerators(calls: CallOptions) -> int:
     return len(list_devices() if names is None else names)
 
 
-def check_launch(launch: LaunchSpec, fit: Fit) -> None:
-    """Raise SpecError for a DeepSpeed launcher that needs a file of hosts and logins between them,
-    and for an offloaded optimiser that is not AdamW: accelerate would silently replace it by
-    DeepSpeed's Adam."""
-    settings = launch.accelerate or {}
-    deepspeed = settings.get("deepspeed_config") or {}
-    multinode = deepspeed.get(MULTINODE)
-    if multinode not in (None, STANDARD):
-        raise SpecError(
-            f"launch {launch.name!r}: found {MULTINODE} {multinode!r}, which needs a file of hosts "
-            f"and logins between them; expected {STANDARD}: each machine gives the same command"
-        )
-    offloaded = deepspeed.get("offload_optimizer_device") not in (None, "none")
-    if offloaded and not fit.optimizer.startswith("adamw"):
-        raise SpecError(
-            f"launch {launch.name!r} offloads the optimiser, which takes AdamW only; found "
-            f"fit.optimizer {fit.optimizer!r}; set fit.optimizer=adamw_torch or "
-            "launch.deepspeed_config.offload_optimizer_device=none"
-        )
-
-
-def check_installed(launch: LaunchSpec, recipe: Recipe) -> None:
+def check_installed(recipe: Recipe, launch: LaunchSpec | None = None) -> None:
     """Raise MissingDependency if a package that the training needs is missing; import none."""
     needed = ["torch", "transformers", "accelerate", "trl"]
-    if recipe.lora is not None:
-        needed.append("peft")
-    if (launch.accelerate or {}).get("deepspeed_config"):
-        needed.append("deepspeed")
+    needed += ["peft"] if recipe.lora is not None else []
+    settings = launch.accelerate if launch is not None else None
+    needed += ["deepspeed"] if (settings or {}).get("deepspeed_config") else []
     for name in needed:
         if importlib.util.find_spec(name) is None:
             raise MissingDependency(name, needed_for="training", install=with_extra("train"))
@@ -180,68 +111,260 @@ def check_installed(launch: LaunchSpec, recipe: Recipe) -> None:
 
 def accelerate_config(launch: LaunchSpec, fit: Fit, bf16: bool) -> dict[str, Any]:
     """Return the configuration for `accelerate launch`: that of the launch spec, without its null
-    values.
-
-    `mixed_precision` is `bf16` or `no`. With DeepSpeed the recipe's accumulation is filled in,
-    clipping is `auto`, and on several machines the `standard` launcher is set. The launch spec must
-    have an accelerate section (else AssertionError); it is not changed.
-    """
+    values; precision, accumulation and clipping are the recipe's. Raise SpecError for an offloaded
+    optimiser that is not AdamW: accelerate would silently replace it by DeepSpeed's Adam."""
     assert launch.accelerate is not None
+    deepspeed, optim = launch.accelerate.get("deepspeed_config") or {}, fit.arguments.get("optim")
+    offloads = deepspeed.get("offload_optimizer_device") not in (None, "none")
+    if offloads and not str(optim or "adamw").startswith("adamw"):
+        raise SpecError(
+            f"launch {launch.name!r} offloads the optimiser, which takes AdamW only; found "
+            f"fit.arguments.optim {optim!r}; leave it out, or set "
+            "launch.deepspeed_config.offload_optimizer_device=none"
+        )
     config = {name: value for name, value in launch.accelerate.items() if value is not None}
     config["mixed_precision"] = "bf16" if bf16 else "no"
     if "deepspeed_config" in config:
         config["deepspeed_config"] = {
             **config["deepspeed_config"],
-            "gradient_accumulation_steps": fit.accumulation,
+            "gradient_accumulation_steps": batches_of(fit, launch.process_count)[1],
             "gradient_clipping": "auto",  # the trainer fills it in; a 0 here would become 1.0
         }
         if int(config.get("num_machines") or 1) > 1:  # else accelerate starts pdsh, with no hosts
-            config["deepspeed_config"][MULTINODE] = STANDARD
+            config["deepspeed_config"].setdefault("deepspeed_multinode_launcher", "standard")
     return config
 
 
-def rank_of(launch: LaunchSpec) -> int:
-    """Return the rank of this machine in a launch, from 0; 0 for a launch on one machine."""
-    return int((launch.accelerate or {}).get("machine_rank") or 0)
+@dataclass
+class Context:
+    """What a training needs besides its recipe: the model's place, calls, locks, and its launch."""
+
+    model_path: str
+    """Folder or Hub id of the model to start from."""
+    limit: int | None
+    """Most tokens of a row."""
+    calls: CallOptions
+    specs: SpecOptions
+    named: str | None = None
+    """The launch that the user named; None chooses."""
+    sets: dict[str, Any] = field(default_factory=dict)
+    """Settings of the launch, by dotted key."""
+    cards: Cards | None = None
+    """Cards to plan for in place of this machine's; None trains here."""
+    locks: list[int] = field(default_factory=list)
+    """Descriptors of the locks taken so far, which the workers inherit."""
+    in_process: bool = False
+    """Whether to train in this process if one is enough and it uses no accelerator."""
+    notes: list[str] = field(default_factory=list)
 
 
-def launch_command(
-    launch: LaunchSpec, script: Path, recipe: Path, fit: Fit, gpus: int, port: int | None = None
-) -> list[str]:
-    """Return the command that starts a trainer script.
+def fit_rows(
+    folder: Path, recipe: Recipe, material: Material, context: Context, program: str | None = None
+) -> LaunchSpec:
+    """Write recipe and rows into a checkpoint's folder, run its program there, and return the
+    launch that was taken.
 
-    It is Python alone, or `accelerate launch` if `launch.accelerate` is set; its configuration is
-    then written next to the recipe, to `accelerate.yaml`, or `accelerate-RANK.yaml` on a later
-    machine. With `gpus` above 0 precision `auto` is bf16. `port` is used on one machine, unless
-    `launch` names one: two concurrent trainings need two.
+    A training that began goes on with the rows that it has. Raise TrainError if it fails.
     """
-    tail = [str(script), "--recipe", str(recipe)]
-    if launch.accelerate is None:
-        return [sys.executable, *tail]
-    bf16 = fit.precision == "bf16" or (fit.precision == "auto" and gpus > 0)
-    rank = rank_of(launch)
-    file = recipe.with_name(f"accelerate-{rank}.yaml" if rank else "accelerate.yaml")
-    settings = accelerate_config(launch, fit, bf16)
-    if port is not None and int(settings.get("num_machines") or 1) == 1:
-        settings.setdefault("main_process_port", port)
-    write_atomic(file, yaml.safe_dump(settings).encode())
-    return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), *tail]
+    write_recipe(folder, recipe)
+    if (folder / ROWS / ABOUT).exists() and any(folder.glob("checkpoint-*")):
+        about = read_about(folder)
+    else:
+        about = write_rows(folder, material, context.limit, _figures(recipe, material, context))
+    launch, _, notes = pick_launch(recipe, context, tuple(about["longest"]))
+    context.notes += notes
+    start_program(program or recipe.trainer or "", folder, recipe, context, launch=launch)
+    if not Checkpoint(folder).is_finished:
+        raise TrainError(f"{folder}: the program ended without a checkpoint; see train.log there")
+    return launch
 
 
-def worker_environment(
-    launch: LaunchSpec, gpus: int, names: Sequence[str] | None = None
-) -> dict[str, str]:
-    """Return the worker's whole environment: a copy of `os.environ` with additions.
+def read_recipe(folder: Path) -> Recipe:
+    """Return the resolved recipe of a checkpoint's folder. Raise TrainError if it names no
+    model."""
+    file = folder / RECIPE
+    recipe = catalog.check_spec(Recipe, read_yaml(file), str(file))
+    if recipe.model is None:
+        raise TrainError(f"{file}: found no `model`; expected a recipe that convbench train wrote")
+    return recipe.model_copy(update={"model": weights_of(recipe.model) or recipe.model})
 
-    convbench is importable (PYTHONPATH), `quiet_environment` is added, and the worker is marked to
-    end with its parent. `names` are the visible devices (None: as they are); a launch of a single
-    process sees only the first of several.
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
+    """Write the resolved recipe into a checkpoint's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = yaml.safe_dump(portable(recipe, folder).model_dump(mode="json"), sort_keys=False)
+    write_atomic(folder / RECIPE, f"# The resolved recipe of this checkpoint.\n{values}".encode())
+
+
+def portable(recipe: Recipe, folder: Path) -> Recipe:
+    """Return the resolved recipe with a relative path to its run if that contains the folder."""
+    run, folder = Path(recipe.run or ""), folder.resolve()
+    is_inside = bool(recipe.run) and folder.is_relative_to(run)
+    where = os.path.relpath(run, folder) if is_inside else recipe.run
+    return recipe.model_copy(update={"run": where})
+
+
+def cards_here(calls: CallOptions) -> Cards:
+    """Return the accelerators that training may use, and this machine's memory."""
+    names, devices = trainer_devices(calls), list_devices()
+    chosen = [device for device in devices if names is None or device.name in names]
+    smallest = min((device.memory for device in chosen), default=0)
+    return Cards(len(chosen) if names is None else len(names), smallest, host_memory())
+
+
+def pick_launch(
+    recipe: Recipe, context: Context, longest: tuple[int, int]
+) -> tuple[LaunchSpec, Memory | None, list[str]]:
+    """Return (the launch, its memory if the model's size can be told, notes).
+
+    It is the one that the user named, else what `choose_launch` takes, with a line if the recipe
+    asks for another. Raise TrainError if processes of a named launch would share an accelerator, or
+    if nothing fits; in a dry run that is a note.
     """
+    cards, is_dry = context.cards or cards_here(context.calls), context.cards is not None
+    shape, notes = known_shape(context.model_path), list[str]()
+    if context.named not in (None, "auto"):
+        launch = _load_launch(str(context.named), context)
+        bf16 = in_bf16(recipe.fit, cards.count)
+        memory = estimate_memory(shape, recipe, launch, *longest, bf16) if shape else None
+        here = launch.process_count // int((launch.accelerate or {}).get("num_machines") or 1)
+        if 0 < cards.count < here and not is_dry:
+            raise TrainError(
+                f"launch {launch.name!r} starts {here} processes here and has {cards.count} "
+                f"accelerators: several would share one; expected --launch {launch.name} --set "
+                f"launch.num_processes={cards.count}, or more with --devices"
+            )
+        if launch.accelerate is None and context.sets:
+            notes.append(f"launch {launch.name!r} starts one process: settings of it are not used")
+        return launch, memory, notes
+    names = {"none", "ddp", "zero2", "zero3", recipe.launch} - {"auto"}
+    launches = {name: _load_launch(name, context) for name in names}
+    launch, memory, fits = choose_launch(shape, recipe, cards, launches, longest)
+    if not fits and memory is not None:
+        line = (
+            f"{memory.line()}: more than {cards.line()} hold, however it is shared; expected a "
+            "machine with more, or an adapter: --set lora.r=16"
+        )
+        if not is_dry:
+            raise TrainError(f"recipe {recipe.name!r}: {line}")
+        notes.append(line)
+    wanted = launches.get(recipe.launch)
+    if wanted is not None and launch != wanted:
+        why = "it would not fit" if wanted.process_count <= cards.count else f"found {cards.line()}"
+        notes.append(
+            f"launch {wanted.name!r} asks for {wanted.process_count} accelerators: {why}; training "
+            f"with {launch.name!r} in {launch.process_count} process(es)"
+        )
+    return launch, memory, notes
+
+
+def start_program(
+    name: str,
+    folder: Path,
+    recipe: Recipe,
+    context: Context,
+    launch: LaunchSpec | None = None,
+    *,
+    several: bool = True,
+) -> None:
+    """Run `PROGRAM FOLDER`, on the launch's processes or, without `several`, on one; its output
+    goes to stderr and to `FOLDER/train.log`.
+
+    However this process ends, every process of the program ends too. Raise TrainError with the
+    reason if it fails.
+    """
+    program, calls, fit = locate_program(name), context.calls, recipe.fit
+    launch = launch or _load_launch("none", context)
+    gpus, names = count_accelerators(calls), trainer_devices(calls)
+    if context.in_process and launch.accelerate is None and names is None and not gpus:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed writes to stdout
+        module = load_module(program, f"convbench_program_{program.stem}")
+        module.run(folder, read_recipe(folder))
+        return
+    command = [sys.executable]
+    if launch.accelerate is not None and several:
+        check_installed(recipe, launch)
+        settings = accelerate_config(launch, fit, in_bf16(fit, gpus))
+        if names is not None and int(settings.get("num_machines") or 1) == 1:
+            settings.setdefault("main_process_port", free_port())  # two trainings need two
+        file = folder / "accelerate.yaml"
+        write_atomic(file, yaml.safe_dump(settings).encode())
+        command += ["-m", "accelerate.commands.launch", "--config_file", str(file)]
+    env = _environment(launch, gpus, names)
+    command += [str(program), str(folder)]
+    _run_command(command, env, folder / "train.log", fit, context.locks)
+
+
+def memory_ran_out(text: str) -> bool:
+    """Return True if an error's text says that memory ran out."""
+    return _MEMORY.search(text) is not None
+
+
+def out_of_memory(fit: Fit) -> str:
+    """Return a line on what to try after memory ran out."""
+    smaller = max(1, fit.batch_size // 2)
+    keep = "" if fit.batch else f" --set fit.accumulation={2 * fit.accumulation}"
+    return (
+        f"out of memory with fit.batch_size {fit.batch_size}; try --set fit.batch_size={smaller}"
+        f"{keep} (the same step), --set fit.gradient_checkpointing=true, --set "
+        "data.max_length=2048, --set lora.r=8, or --launch zero3"
+    )
+
+
+def failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
+    """Return a line that says why a program failed: its own error line, else advice if memory ran
+    out or the system killed it, else its last line."""
+    lines = [line for line in lines if line.strip()]
+    own = next((line for line in lines if ERROR_PREFIX in line), None)
+    if own is not None:
+        return own.split(ERROR_PREFIX, 1)[1]
+    if any(memory_ran_out(line) for line in lines):
+        return out_of_memory(fit)
+    if code in (-9, 137):
+        return f"the worker was killed, most likely by the system: {out_of_memory(fit)}"
+    raised = [
+        line for line in lines if re.match(r"^(\[rank\d+\]:\s*)?[\w.]+(Error|Exception): ", line)
+    ]
+    last = next((line for line in raised if "ChildFailedError" not in line), None)
+    return f"the worker failed with exit code {code}: {last or ' / '.join(lines[-3:])}"
+
+
+def _load_launch(name: str, context: Context) -> LaunchSpec:
+    """Return a launch spec; settings apply to those that start a launcher."""
+    folders = context.specs.folders
+    launch = catalog.load_spec(LaunchSpec, "launch", name, specs=folders)
+    if launch.accelerate is None or not context.sets:
+        return launch
+    return catalog.load_spec(LaunchSpec, "launch", name, specs=folders, sets=context.sets)
+
+
+def _figures(recipe: Recipe, material: Material, context: Context) -> dict[str, Any]:
+    """Return what `training.json` says of the data and the base."""
+    figures = material.selection.figures(recipe.data)
+    figures["skipped"] = {**figures["skipped"], **material.left_out}
+    ties = material.ties
+    return {
+        "base": recipe.model,
+        "base_fingerprint": content_hash(context.model_path),
+        "unit": material.unit,
+        "items": len(material.items),
+        "end_of_turn": material.end_of_turn,
+        **figures,
+        **({"flat_tasks": material.flat_tasks} if material.flat_tasks is not None else {}),
+        **({"ties": vars(ties)} if ties is not None else {}),
+    }
+
+
+def _environment(launch: LaunchSpec, gpus: int, names: Sequence[str] | None) -> dict[str, str]:
+    """Return the worker's environment: convbench importable, quiet, and marked to end with its
+    parent; a launch of a single process sees the first of several devices only."""
     env = dict(os.environ)
     parent = str(Path(str(resources.files("convbench"))).parent)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, env.get("PYTHONPATH")]))
-    env.update(quiet_environment(gpus))
-    env[GUARDED] = "1"
+    env |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", GUARDED: "1"}
+    if not gpus:
+        env.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed writes to stdout
     if names is not None:
         env[VISIBLE] = ",".join(names)
     if launch.accelerate is None and gpus > 1:
@@ -249,36 +372,14 @@ def worker_environment(
     return env
 
 
-def quiet_environment(gpus: int) -> dict[str, str]:
-    """Return environment variables for a trainer's process; `os.environ` is not changed.
-
-    Its output is unbuffered and tokenizers start no threads. Without GPUs `DS_ACCELERATOR` is `cpu`
-    unless it is set already, so that DeepSpeed writes nothing to stdout.
-    """
-    settings = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if gpus == 0 and "DS_ACCELERATOR" not in os.environ:
-        settings["DS_ACCELERATOR"] = "cpu"
-    return settings
-
-
-def run_command(
-    parts: Sequence[str],
-    env: Mapping[str, str],
-    log: Path,
-    fit: Fit,
-    locks: Sequence[int] = (),
+def _run_command(
+    command: Sequence[str], env: Mapping[str, str], log: Path, fit: Fit, locks: Sequence[int]
 ) -> None:
-    """Run a command; write its output, stderr included, to stderr and append it to `log`.
-
-    Raise TrainError, with the reason found in the last lines, if it ends with another code than 0.
-    However this process ends (Ctrl-C, SIGTERM, SIGKILL), every process of the command ends too. The
-    workers inherit `locks`, descriptors of this process, and hold them until then.
-    """
     last: deque[str] = deque(maxlen=TAIL_LINES)
     with (
         open_to_append(log) as file,
-        subprocess.Popen(  # noqa: S603 - our own interpreter and script
-            guard_command(list(parts)),
+        subprocess.Popen(  # noqa: S603 - our own interpreter and program
+            guard_command(list(command)),
             env=dict(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -302,46 +403,3 @@ def run_command(
             process.wait()
     if process.returncode != 0:
         raise TrainError(f"{failure_reason(last, process.returncode, fit)} (full output: {log})")
-
-
-def failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
-    """Return a line that says why a worker failed, from its last lines and exit code.
-
-    It is, in this order: the text after `convbench: error: ` of the first line that has it; advice
-    if a line says that memory ran out, or if the code is that of SIGKILL; the first exception of a
-    line that begins with one (ChildFailedError aside); the exit code with the last three lines.
-    """
-    lines = [line for line in lines if line.strip()]
-    for line in lines:
-        if ERROR_PREFIX in line:
-            return line.split(ERROR_PREFIX, 1)[1]
-    if any(memory_ran_out(line) for line in lines):
-        return out_of_memory(fit)
-    if code in (-9, 137):
-        return f"the worker was killed, most likely by the system: {out_of_memory(fit)}"
-    raised = [match for match in map(_RAISED.match, lines) if match]
-    relevant = [match for match in raised if match[1] != "ChildFailedError"]
-    if relevant:
-        return f"the worker failed: {relevant[0][1]}: {relevant[0][2]}"
-    return f"the worker failed with exit code {code}: {' / '.join(lines[-3:])}"
-
-
-def memory_ran_out(text: str) -> bool:
-    """Return True if an error's text says that memory ran out."""
-    return _MEMORY.search(text) is not None
-
-
-def out_of_memory(fit: Fit) -> str:
-    """Return a line on `fit.batch_size` and what to try after memory ran out.
-
-    It names half the batch size with the accumulation that keeps the step, checkpointing, shorter
-    rows, a smaller adapter and `zero3`.
-    """
-    smaller = max(1, fit.batch_size // 2)
-    accumulation = fit.accumulation * (fit.batch_size // smaller)
-    return (
-        f"out of memory with fit.batch_size {fit.batch_size}; try --set fit.batch_size={smaller} "
-        f"--set fit.accumulation={accumulation} (the same step), --set "
-        "fit.gradient_checkpointing=true, "
-        "--set data.max_length=2048, --set lora.r=8, or --launch zero3"
-    )

@@ -1,244 +1,162 @@
-"""Select the conversations that train: judged ones of split train, each with one reward.
-
-Conversations in which another speaker gave the answer away, left its role or said nothing are
-dropped by default: their reward does not measure what the policy did.
-"""
+"""Select the logged conversations that train: ended ones of split train, each with its reward."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import TrainError
+from convbench import rewards
+from convbench.errors import TrainError, UsageError
 from convbench.judges.controls import control_results, unfit_reasons
-from convbench.learn.log import LARGE, LogFiles, LoggedConversation, sort_conversations
-from convbench.learn.rewards import (
-    UNREWARDED,
-    JudgeRewards,
-    Rewards,
-    check_one_version,
-    choose_judge,
-)
-from convbench.schema.recipe import Data, FlaggedRule, Unit
-from convbench.store.index import ConversationRow
+from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, turn_scores
+from convbench.schema.judge import Verdict
+from convbench.schema.recipe import Data
 from convbench.store.run import Run
-from convbench.views import policy_turns
+from convbench.views import asking_turns, own_turns
 
 FORM_FINDINGS = ("words", "no-question", "repeats", "answers", "code")
 """Findings that drop no conversation, whoever spoke: form is for the judge to score. Of convbench's
 own checks `leak`, `role` and `empty` count, and so does what a user's own check finds."""
 
 
-def relevant_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags of a conversation that count for `data.flagged`: all but those of form."""
-    return tuple(flag for flag in flags if flag.rpartition(":")[2] not in FORM_FINDINGS)
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One conversation of the logged dataset D = {(x, tau, r)} (Mukherjee et al. 2025, Alg. 1)."""
 
+    run: Run
+    conversation: Conversation
+    example: Example
+    task: str
+    """Name of the question, the context x that several conversations share."""
+    reward: float
+    turns: tuple[float, ...] = ()
+    """Rewards of the policy's own turns; empty if the judge did not score turns."""
 
-@dataclass
-class FlaggedSummary:
-    """Counts of the flagged conversations among those that would train, and their treatment."""
+    @property
+    def id(self) -> str:
+        """The conversation's id."""
+        return self.conversation.conversation_id
 
-    rule: FlaggedRule
-    """How they are treated: `drop` or `keep`."""
-    conversations: int = 0
-    """Number of flagged conversations."""
-    findings: Counter[str] = field(default_factory=Counter)
-    """Conversations by finding; a conversation may have several."""
-
-    def add_flags(self, flags: tuple[str, ...]) -> None:
-        """Count one conversation with these flags."""
-        self.conversations += 1
-        self.findings.update(set(flags))
-
-    def describe(self) -> Iterator[str]:
-        """Yield one line on the flagged conversations, or nothing if there are none."""
-        if not self.conversations:
-            return
-        done = "dropped" if self.rule == "drop" else "kept"
-        counts = ", ".join(f"{name} {count}" for name, count in sorted(self.findings.items()))
-        opposite = "drop" if self.rule == "keep" else "keep"
-        yield (
-            f"flagged by fidelity checks: {self.conversations} conversations {done} ({counts}); "
-            f"to {opposite} them: --set data.flagged={opposite}"
-        )
-
-    def record(self) -> dict[str, object]:
-        """Return `rule`, `conversations` and `findings` (conversations by finding), as
-        `training.json` holds them."""
-        return {
-            "rule": self.rule,
-            "conversations": self.conversations,
-            "findings": dict(sorted(self.findings.items())),
-        }
+    @property
+    def protocol(self) -> ProtocolSpec:
+        """The protocol of its run."""
+        return self.run.manifest.protocol
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The logged conversations that train, and counts of those left out, by reason."""
+    """The logged conversations that train, and what was left out."""
 
-    run: Run
+    runs: tuple[Run, ...]
     judge: str
-    logged: Sequence[LoggedConversation]
-    skipped: dict[str, int] = field(default_factory=dict)
-    flagged: FlaggedSummary = field(default_factory=lambda: FlaggedSummary("drop"))
-    """Conversations among them that the fidelity checks flagged."""
-    unrewarded: Sequence[LoggedConversation] = ()
-    """Conversations without a reward that are learnt all the same; their reward reads 0."""
-    parts: tuple[Selection, ...] = ()
-    """The selection of each run, in their order; empty for a single run."""
-    versions: frozenset[str] = frozenset()
-    """Fingerprints of the judge in verdicts that did not fail."""
+    """Name of the judge; several runs' names are joined by ` + `."""
+    logged: Sequence[Logged]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Counts of other conversations, by reason."""
+    findings: Mapping[str, int] = field(default_factory=dict)
+    """Flagged conversations by finding of the fidelity checks, whether dropped or kept."""
+    flagged: int = 0
+    """Number of flagged conversations."""
     fingerprints: frozenset[str] = frozenset()
-    """Fingerprints of the judge in all verdicts, failed ones included."""
+    """Fingerprints of the judge in all of its verdicts."""
 
-    def run_of(self, item: LoggedConversation) -> Run:
-        """Return the run that holds a conversation."""
-        return item.run or self.run
-
-    def by_task(self) -> Mapping[str, Sequence[LoggedConversation]]:
-        """Return the conversations of each task, that is question, by its name; tasks and
-        conversations in the order of the log."""
-        grouped: dict[str, list[LoggedConversation]] = {}
+    def by_task(self) -> dict[str, list[Logged]]:
+        """Return the conversations of each task, that is question, by its name, in the order of the
+        log."""
+        grouped: dict[str, list[Logged]] = {}
         for item in self.logged:
             grouped.setdefault(item.task, []).append(item)
         return grouped
 
-    def describe(self, metric: str) -> Iterator[str]:
-        """Yield lines that say how many conversations train, and how many were left out and why."""
-        yield (
-            f"{len(self.logged)} conversations about {len(self.by_task())} questions, "
-            f"judge {self.judge}, metric {metric}"
-        )
-        if self.unrewarded:
-            yield f"{len(self.unrewarded)} without a reward, trained by likelihood alone"
-        for part in self.parts:
-            yield f"  {part.run.path}: {part.describe_run()}"
-        for reason, count in self.skipped.items():
-            yield f"omitted: {count} {reason}"
-        yield from self.unfit_reasons()
-        yield from self.flagged.describe()
+    def notes(self, data: Data) -> Iterator[str]:
+        """Yield lines on flagged conversations, and on why the judge should not be learnt from."""
+        if self.flagged:
+            counts = ", ".join(f"{name} {count}" for name, count in sorted(self.findings.items()))
+            done, other = ("kept", "drop") if data.flagged == "keep" else ("dropped", "keep")
+            yield (
+                f"flagged by fidelity checks: {self.flagged} conversations {done} ({counts}); to "
+                f"{other} them: --set data.flagged={other}"
+            )
+        for run in self.runs:
+            for mark in sorted(self.fingerprints):
+                judge = self.judge.split(" + ")[0]
+                yield from unfit_reasons(control_results(run, judge, mark), judge)
 
-    def describe_run(self) -> str:
-        """Return a line on this run, for a selection of several runs."""
-        unrewarded = f" and {len(self.unrewarded)} without a reward" if self.unrewarded else ""
-        judge = f", judge {self.judge}" if self.judge else ""
-        return f"{len(self.logged)} conversations{unrewarded}, policy {policy_of(self.run)}{judge}"
-
-    def record(self) -> dict[str, Any]:
-        """Return the source of the conversations as `training.json` holds it, without paths.
-
-        Keys are `run` (id), `task`, `protocol`, `policy`, `judge`, and the counts `conversations`
-        and `unrewarded`.
-        """
-        manifest = self.run.manifest
-        return {
-            "run": manifest.id,
-            "task": manifest.task.name,
-            "protocol": manifest.protocol.name,
-            "policy": policy_of(self.run),
+    def figures(self, data: Data) -> dict[str, Any]:
+        """Return what `training.json` says of the selection, without paths."""
+        about = {
+            "run": self.runs[0].manifest.id,
             "judge": self.judge,
+            "metric": data.metric,
             "conversations": len(self.logged),
-            "unrewarded": len(self.unrewarded),
+            "skipped": dict(self.left_out),
+            "flagged": {
+                "rule": data.flagged,
+                "conversations": self.flagged,
+                "findings": dict(sorted(self.findings.items())),
+            },
         }
+        if len(self.runs) > 1:
+            counts = Counter(item.run.manifest.id for item in self.logged)
+            about["runs"] = [
+                {
+                    "run": run.manifest.id,
+                    "task": run.manifest.task.name,
+                    "protocol": run.manifest.protocol.name,
+                    "policy": policy_of(run),
+                    "conversations": counts[run.manifest.id],
+                    "share": share,
+                }
+                for run, share in zip(self.runs, data.mix or itertools.repeat(1.0), strict=False)
+            ]
+        return about
 
-    def unfit_reasons(self) -> Iterator[str]:
-        """Yield the reasons why the judge should not be learnt from, by its controls."""
-        for part in self.parts:
-            yield from part.unfit_reasons()
-        if self.parts:
-            return
-        for mark in sorted(self.fingerprints):
-            yield from unfit_reasons(control_results(self.run, self.judge, mark), self.judge)
 
+def select(runs: Sequence[Run], data: Data) -> Selection:
+    """Return the train conversations of the runs' own policies with one judge's reward, as one log.
 
-def select(run: Run, data: Data, large: int = LARGE) -> Selection:
-    """Return the train conversations of the run's own policy with one judge's reward.
-
-    By question, then sample. With `data.rows` whole tasks are taken, so that rows come nearest to
-    it (maybe more). Others are counted as skipped by reason. Raise TrainError if the run is not
-    judged, has several judges and none is named or one in two versions, has fewer rows than
-    `data.rows`, if nothing is left, or if all of several rewards are equal.
+    They are ordered by question, then sample; conversations of one question are one task whichever
+    run holds them. With `data.rows` whole tasks are taken, so that rows come nearest to it. Raise
+    TrainError if a run is not judged, has several judges and none is named, or one in two versions;
+    if `data.mix` does not fit the runs; if nothing is left, or if all of several rewards are equal.
     """
-    selection = collect_conversations(run, data, large=large)
-    logged, skipped = selection.logged, Counter(selection.skipped)
-    if data.rows is not None:
-        logged = limit_rows(selection, data.rows, data.unit)
-        skipped["beyond data.rows"] = len(selection.logged) - len(logged)
-    check_selection(selection.run, selection.judge, logged, skipped)
-    return replace(selection, logged=logged, skipped=dict(skipped))
-
-
-def collect_conversations(
-    run: Run, data: Data, split: str = "train", large: int = LARGE
-) -> Selection:
-    """Return the same as `select`, but all rows, and unchecked: it may be empty, and all rewards
-    may be equal.
-
-    With `data.unrewarded: sft` a run without verdicts gives its unrewarded conversations. `split`
-    may be another split, or `all`. Conversations of a run with more than `large` bytes of them are
-    read each time they are used. Raise TrainError if the judge is unclear, or of two versions.
-    """
-    takes_unrewarded = data.unrewarded == "sft"
-    rewards = JudgeRewards(run, data.judge, data)
-    judge = choose_judge(run, rewards.judges, data.judge, needed=not takes_unrewarded)
-    check_one_version(run, judge, rewards.versions)
-    skipped: Counter[str] = Counter()
-    flagged, files = FlaggedSummary(data.flagged), LogFiles(run, large)
-    logged, unrewarded = list[LoggedConversation](), list[LoggedConversation]()
-    for row, question in run.joined_rows():
-        outcome = _rewards_or_reason(run, row, question.split, rewards, split=split)
-        is_unrewarded = takes_unrewarded and outcome in UNREWARDED
-        if is_unrewarded:
-            outcome = 0.0, ()
-        outcome = _unless_flagged(run, row, outcome, flagged)
-        if isinstance(outcome, str):
-            skipped[outcome] += 1
-        else:
-            (unrewarded if is_unrewarded else logged).append(files.with_rewards(row, *outcome))
-    return Selection(
-        run,
-        judge,
-        sort_conversations(logged),
-        dict(skipped),
-        flagged,
-        sort_conversations(unrewarded),
-        versions=frozenset(rewards.versions),
-        fingerprints=rewards.fingerprints,
-    )
-
-
-def limit_rows(selection: Selection, rows: int, unit: Unit) -> Sequence[LoggedConversation]:
-    """Return the conversations of so many tasks that their rows (conversations, or policy turns)
-    add up nearest to `rows`.
-
-    It may be more or fewer, since tasks are taken whole, at least one; the conversations keep their
-    order. Tasks are taken in the order of a hash of their names, so that subsets are nested. Raise
-    TrainError if there are fewer rows than that.
-    """
-    row_counts: Counter[str] = Counter()
-    logged = selection.logged
-    for item in logged:
-        row_counts[item.task] += (
-            1
-            if unit == "conversation"
-            else len(policy_turns(selection.run_of(item).manifest.protocol, item.conversation))
-        )
-    if row_counts.total() < rows:
+    _check_runs(runs, data)
+    parts = [_select_run(run, data) for run in runs]
+    versions = {mark for part in parts for mark in part.fingerprints if part.logged}
+    judges = list(dict.fromkeys(part.judge for part in parts))
+    if len(judges) > 1 or (len(parts) > 1 and len(versions) > 1):
         raise TrainError(
-            f"data.rows: found {row_counts.total()} rows (one per {unit}) in "
-            f"{selection.run.path}; expected "
-            f"at least {rows}; build more questions, or take all with --set data.rows=null"
+            f"found rewards of {max(len(judges), len(versions))} judges or versions of one "
+            f"({', '.join(judges)}), whose scales may differ; expected one; judge all runs by the "
+            "same, or rescale the rewards that are imported"
         )
-    order = sorted(row_counts, key=name_hash)
-    sums = list(itertools.accumulate(row_counts[task] for task in order))
-    best = min(range(len(sums)), key=lambda i: abs(sums[i] - rows))
-    chosen = set(order[: best + 1])
-    return [item for item in logged if item.task in chosen]
+    left_out, findings = Counter[str](), Counter[str]()
+    for part in parts:
+        left_out.update(part.left_out)
+        findings.update(part.findings)
+    selection = Selection(
+        tuple(runs),
+        judges[0],
+        _named_tasks([item for part in parts for item in part.logged], runs),
+        left_out,
+        findings,
+        sum(part.flagged for part in parts),
+        frozenset(versions),
+    )
+    if data.rows is not None:
+        selection = _limit_rows(selection, data.rows, data)
+    _check_left(selection)
+    return selection
+
+
+def relevant_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags of a conversation that count for `data.flagged`: all but those of form."""
+    return tuple(flag for flag in flags if flag.rpartition(":")[2] not in FORM_FINDINGS)
 
 
 def name_hash(name: str) -> bytes:
@@ -253,54 +171,232 @@ def policy_of(run: Run) -> str:
     return f"{kind}{colon}{Path(path).name}" if Path(path).is_absolute() else model
 
 
-def _rewards_or_reason(
-    run: Run,
-    row: ConversationRow,
-    own_split: str,
-    rewards: JudgeRewards,
-    *,
-    split: str = "train",
-) -> str | Rewards:
-    """Return the rewards of a conversation, or as text the reason why it does not train."""
-    specs = run.manifest.fingerprints.get("specs")
-    if split not in ("all", own_split):
-        return f"not in split {split}"
-    if specs and row.specs and row.specs != specs:
-        return "of another policy"
-    if not row.ended:
-        return "failed"
-    return rewards.rewards_of(row)
+def repeat_by_share(
+    items: Sequence[Any], selection: Selection, data: Data, tasks: Iterable[tuple[str, str]]
+) -> list[Any]:
+    """Return every item as often as `data.mix` says of its run, in order, copies next to each
+    other; `tasks` are the (run id, task) of each item.
+
+    With 2.5 the items of each question come twice, and those of half of the questions once more, by
+    a hash of their names; with less than 1 some questions are left out. Raise TrainError if none is
+    left.
+    """
+    if not data.mix:
+        return list(items)
+    ids = (run.manifest.id for run in selection.runs)
+    shares = dict(zip(ids, data.mix, strict=True))
+    copies: list[Any] = []
+    for item, (run, task) in zip(items, tasks, strict=True):
+        share = shares[run]
+        is_extra = int.from_bytes(name_hash(task)[:8]) / 2**64 < share % 1
+        copies += [item] * (int(share) + is_extra)
+    if not copies:
+        raise TrainError("data.mix: nothing is left to train on; raise a share")
+    return copies
 
 
-def _unless_flagged(
-    run: Run, row: ConversationRow, outcome: str | Rewards, flagged: FlaggedSummary
-) -> str | Rewards:
-    """Return the rewards, or "flagged" for a conversation that `data.flagged` drops; a reason is
-    returned as it is."""
-    if isinstance(outcome, str):
-        return outcome
-    flags = relevant_flags(row.flags)
-    if flags:
-        flagged.add_flags(flags)
-    return "flagged" if flags and flagged.rule == "drop" else outcome
-
-
-def check_selection(
-    run: Run, judge: str, logged: Sequence[LoggedConversation], skipped: Counter[str]
-) -> None:
-    """Raise TrainError if no conversation is left, or if several are and all their rewards are
-    equal."""
-    if not logged:
-        why = (
-            ", ".join(f"{count} {reason}" for reason, count in skipped.items())
-            or "the run is empty"
+def _check_runs(runs: Sequence[Run], data: Data) -> None:
+    ids = Counter(run.manifest.id for run in runs)
+    twice = next((run for run in runs if ids[run.manifest.id] > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"--run {twice.path}: found it twice; expected each run once; to count it twice: "
+            "--set data.mix=[2,1]"
         )
-        hint = "; --set data.flagged=keep takes the flagged ones" if skipped["flagged"] else ""
-        raise TrainError(f"{run.path}: no conversation is left to train on ({why}){hint}")
-    rewards = ((item.reward, item.turns) for item in logged)
-    first = next(rewards)
-    if len(logged) > 1 and all(other == first for other in rewards):
+    if data.mix and len(data.mix) != len(runs):
         raise TrainError(
-            f"{run.path}: all {len(logged)} rewards of judge {judge!r} are "
+            f"data.mix: found {len(data.mix)} for {len(runs)} run(s); expected one for each --run, "
+            "in their order"
+        )
+
+
+def _select_run(run: Run, data: Data) -> Selection:
+    """Return one run's conversations, all rows, in any order."""
+    judge, verdicts = _verdicts_of(run, data.judge)
+    below, specs, protocol = _below_least(run, data), run.judge_specs(), run.manifest.protocol
+    left_out, findings, flagged = Counter[str](), Counter[str](), 0
+    logged: list[Logged] = []
+    for conversation in run.conversations():
+        example = run.examples[conversation.example_id]
+        reason = _why_left_out(run, conversation, example, verdicts, below)
+        if reason is None:
+            flags = relevant_flags(conversation.flags)
+            flagged += bool(flags)
+            findings.update(set(flags))
+            reason = "flagged" if flags and data.flagged == "drop" else None
+        if reason is not None:
+            left_out[reason] += 1
+            continue
+        verdict = verdicts[conversation.conversation_id]
+        spec = specs.get(verdict.fingerprint)
+        reward, turns = _rewards_of(verdict, data.metric, spec, protocol, conversation)
+        logged.append(Logged(run, conversation, example, example.example_id, reward, turns))
+    marks = frozenset(verdict.fingerprint for verdict in verdicts.values())
+    return Selection((run,), judge, logged, left_out, findings, flagged, marks)
+
+
+def _verdicts_of(run: Run, name: str | None) -> tuple[str, dict[str, Verdict]]:
+    """Return (the judge whose verdicts count, its newest verdict of each conversation by id)."""
+    reviewers = run.reviewer_fingerprints()
+    by_judge: dict[str, dict[str, Verdict]] = {}
+    for verdict in run.verdicts():
+        if verdict.fingerprint not in reviewers:
+            by_judge.setdefault(verdict.judge, {})[verdict.conversation_id] = verdict
+    known = ", ".join(sorted(by_judge))
+    if not by_judge:
+        raise TrainError(
+            f"{run.path}: found no verdicts; expected a judged run; run: "
+            f"convbench judge --run {run.path}"
+        )
+    if name is None and len(by_judge) > 1:
+        raise TrainError(
+            f"{run.path}: found verdicts of {len(by_judge)} judges ({known}); expected one to be "
+            "named; add --judge NAME"
+        )
+    if name is not None and name not in by_judge:
+        raise TrainError(
+            f"{run.path}: found no verdicts of judge {name!r}; expected one of {known}"
+        )
+    judge = name or next(iter(by_judge))
+    verdicts = by_judge[judge]
+    versions = {verdict.fingerprint for verdict in verdicts.values() if verdict.scored}
+    if len(versions) > 1:
+        raise TrainError(
+            f"{run.path}: verdicts of judge {judge!r} come from {len(versions)} versions of its "
+            f"rubric or model; expected one; judge all again: convbench judge --judge {judge}"
+        )
+    return judge, verdicts
+
+
+def _below_least(run: Run, data: Data) -> set[str]:
+    """Return the ids of the conversations of which a judge's newest scores are below what
+    `data.least` asks of it."""
+    below: dict[tuple[str, str], bool] = {}
+    for verdict in run.verdicts() if data.least else ():
+        names = {verdict.judge, verdict.judge.partition("@")[0], "*"} & data.least.keys()
+        if names and verdict.scored:
+            asked = [item for name in names for item in data.least[name].items()]
+            scores = verdict.scores
+            is_below = any(scores.get(metric, least) < least for metric, least in asked)
+            below[verdict.conversation_id, verdict.judge] = is_below
+    return {name for (name, _), is_below in below.items() if is_below}
+
+
+def _why_left_out(
+    run: Run,
+    conversation: Conversation,
+    example: Example,
+    verdicts: Mapping[str, Verdict],
+    below: Collection[str],
+) -> str | None:
+    """Return why a conversation does not train, or None if it does."""
+    specs = run.manifest.fingerprints.get("specs")
+    if example.split != "train":
+        return "not in split train"
+    if specs and conversation.specs and conversation.specs != specs:
+        return "of another policy"
+    if conversation.failure is not None:
+        return "failed"
+    verdict = verdicts.get(conversation.conversation_id)
+    if verdict is None:
+        return "not judged"
+    if not verdict.scored:
+        return "judge failed"
+    if verdict.conversation_id in below:
+        return "below data.least"
+    if not own_turns(run.manifest.protocol, conversation):
+        return "without a turn of the policy"
+    return None
+
+
+def _rewards_of(
+    verdict: Verdict,
+    metric: str,
+    spec: JudgeSpec | None,
+    protocol: ProtocolSpec,
+    conversation: Conversation,
+) -> tuple[float, tuple[float, ...]]:
+    """Return (the reward, those of the policy's turns). Another metric than `reward` is scaled and
+    discounted as the judge's reward is; taken as it is if the run does not hold the judge's
+    spec."""
+    turns = turn_scores(verdict)
+    if metric == "reward":
+        if verdict.reward is None:
+            raise TrainError(
+                f"verdict of {verdict.conversation_id} by {verdict.judge!r}: no reward"
+            )
+        return verdict.reward, tuple(turn.reward for turn in turns)
+    if metric not in verdict.scores or any(metric not in turn.scores for turn in turns):
+        raise TrainError(
+            f"judge {verdict.judge!r} gives no score {metric!r}; expected `reward` or one of: "
+            f"{', '.join(sorted(verdict.scores))}"
+        )
+    if spec is None:
+        return verdict.scores[metric], tuple(turn.scores[metric] for turn in turns)
+    rule = spec.reward.model_copy(update={"metric": metric})
+    questions = len(asking_turns(protocol, conversation))
+    of_turns = tuple(rewards.turn_reward(rule, turn.scores) for turn in turns)
+    if spec.per == "turn":
+        scores = [turn.scores for turn in turns]
+        return rewards.turns_reward(rule, protocol, scores, questions), of_turns
+    return rewards.conversation_reward(rule, protocol, verdict.scores, questions), of_turns
+
+
+def _named_tasks(logged: Sequence[Logged], runs: Sequence[Run]) -> list[Logged]:
+    """Return the conversations by question and sample, tasks named across runs by question, and by
+    their task if the runs are of several.
+
+    The order in which they ended depends on the machine; a training depends on the order of rows.
+    """
+    several = len({run.manifest.task.name for run in runs}) > 1
+    if several:
+        logged = [
+            replace(item, task=f"{item.run.manifest.task.name}/{item.task}") for item in logged
+        ]
+    place = {run.manifest.id: number for number, run in enumerate(runs)}
+    return sorted(
+        logged,
+        key=lambda item: (
+            place[item.run.manifest.id],
+            item.example.example_id,
+            item.conversation.sample,
+            item.conversation.key,
+        ),
+    )
+
+
+def _limit_rows(selection: Selection, rows: int, data: Data) -> Selection:
+    """Return the conversations of so many tasks that their rows add up nearest to `rows`; tasks in
+    the order of a hash of their names, so that subsets are nested."""
+    counts: Counter[str] = Counter()
+    for item in selection.logged:
+        own = own_turns(item.protocol, item.conversation)
+        counts[item.task] += 1 if data.unit == "conversation" else len(own)
+    if counts.total() < rows:
+        raise TrainError(
+            f"data.rows: found {counts.total()} rows (one per {data.unit}) in "
+            f"{selection.runs[0].path}; expected at least {rows}; build more questions, or take "
+            "all with --set data.rows=null"
+        )
+    order = sorted(counts, key=name_hash)
+    sums = list(itertools.accumulate(counts[task] for task in order))
+    best = min(range(len(sums)), key=lambda i: abs(sums[i] - rows))
+    chosen = set(order[: best + 1])
+    logged = [item for item in selection.logged if item.task in chosen]
+    beyond = {"beyond data.rows": len(selection.logged) - len(logged)}
+    return replace(selection, logged=logged, left_out={**selection.left_out, **beyond})
+
+
+def _check_left(selection: Selection) -> None:
+    path, logged = selection.runs[0].path, selection.logged
+    if not logged:
+        reasons = (f"{count} {reason}" for reason, count in selection.left_out.items())
+        why = ", ".join(reasons) or "the run is empty"
+        hint = "; --set data.flagged=keep takes the flagged ones"
+        hint = hint if selection.left_out.get("flagged") else ""
+        raise TrainError(f"{path}: no conversation is left to train on ({why}){hint}")
+    if len(logged) > 1 and len({(item.reward, item.turns) for item in logged}) == 1:
+        raise TrainError(
+            f"{path}: all {len(logged)} rewards of judge {selection.judge!r} are "
             f"{logged[0].reward:g}: nothing to learn from; expected rewards that differ"
         )

@@ -1,63 +1,85 @@
-"""Train a recipe on a judged run: resolve it, check it, prepare, fit, seal the checkpoint."""
+"""Train a recipe on judged runs: resolve it, make its rows, start its program, or show a dry run.
+
+train("swift", [run])      select → weigh → tokenise → RUN/checkpoints/swift/rows
+                           → trainers/weighted_sft.py RUN/checkpoints/swift → training.json
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from convbench import catalog
 from convbench.catalog.read import read_yaml
 from convbench.errors import SpecError, TrainError
-from convbench.learn import launch as launching
-from convbench.learn.job import Job, Preparation, TrainContext, TrainingData, load_rows
-from convbench.learn.losses import describe_loss, load_objective
-from convbench.learn.pairs import Pairs
-from convbench.learn.place_recipe import (
-    measure_rows,
-    place_recipe,
-    placement_lines,
-    placement_note,
+from convbench.judges.adaptation.verdict import MARGIN
+from convbench.learn.credit import stage_lines, store_credit, sweet_material
+from convbench.learn.launch import (
+    Context,
+    check_installed,
+    fit_rows,
+    load_module,
+    locate_program,
+    pick_launch,
+    portable,
 )
-from convbench.learn.placement import (
-    Machine,
-    RowLengths,
-    TrainingPlacement,
-    pinned_settings,
-    this_machine,
+from convbench.learn.memory import Cards, Memory
+from convbench.learn.rows import (
+    Chats,
+    Material,
+    Row,
+    check_rows,
+    paired_material,
+    preview_rows,
+    row_length,
+    weighted_material,
 )
-from convbench.learn.rows import preview_pairs, preview_rows
-from convbench.learn.run_trainer import portable_recipe, run_trainer
-from convbench.learn.steps import StepCount, batch_notes, row_limit, with_accumulation
-from convbench.learn.weights import Weighted
+from convbench.learn.select import select
+from convbench.learn.steps import Steps, row_limit
+from convbench.learn.sweet import CANDIDATES, CRITIC, trajectory_material
 from convbench.models.weights_path import (
     SHIPPED_REFS,
     check_model,
-    member_weights,
     policy_weights,
     weights_of,
 )
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import load_plugins
-from convbench.options.train import TrainOptions
-from convbench.schema import ModelConfig
-from convbench.schema.recipe import LaunchSpec, Loss, Recipe
+from convbench.schema import ProtocolSpec
+from convbench.schema.recipe import EditFilter, LaunchSpec, Loss, Recipe
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.jsonl import disk_error
-from convbench.store.locks import LOCK, folder_lock
-from convbench.store.run import Run, find_run
+from convbench.store.locks import folder_lock
+from convbench.store.run import Run
 from convbench.tasks.draw import count_splits, format_counts
 
-TRAINING_TRACES = ("checkpoint-*", "*/checkpoint-*", f"*/{TRAINING}")
-"""Files in a checkpoint's folder that show that a training, or one of its preparation, began."""
-SHOWN_ITEMS = 3
-"""Pairs that a dry run shows."""
-COUNTED_ITEMS = 2_000
-"""Most items whose tokens a dry run counts; of more items it extrapolates from a sample."""
-Item = TypeVar("Item")
+FILTERS: dict[EditFilter, dict[str, Any]] = {
+    "best-of-k": {"data.metric": "reward", "data.least": {"*": {"trained": 1}}},
+    "improves": {
+        "data.metric": "net",
+        "data.least": {"*": {"trained": 1}},
+        "weighting.keep": "all",
+        "weighting.threshold": MARGIN,
+    },
+    "right": {"data.metric": "accuracy", "weighting.keep": "all", "weighting.threshold": 1.0},
+}
+"""Settings by filter of self-edits, unless the user set them: each context's best edit, all that
+improve (SEAL, equation 2) by more than the margin of the judge's `improves`, or all after which
+their task is solved. Edits that could not be trained on are left out."""
+LOSSES = ("nll", "ppo", "a-lol")
+"""Losses of `trainers/losses.py`."""
+TRACES = ("checkpoint-*", f"{CRITIC}/checkpoint-*", f"{CRITIC}/{TRAINING}", CANDIDATES)
+"""Files in a checkpoint's folder that show that a training, or a stage before it, began."""
+PREVIEWED = 200
+"""Conversations or pairs that a dry run turns into tokens."""
+PROGRAMS = {"sweet": "preference"}
+"""The program of a trainer whose name is another."""
+WEIGHTED, PAIRED = ("weighted_sft", "distil"), ("preference", "sweet")
 
 
 @dataclass
@@ -65,197 +87,109 @@ class TrainResult:
     """Result of `train`, or of its dry run."""
 
     recipe: Recipe
-    launch: LaunchSpec
+    launch: LaunchSpec | None = None
     path: Path | None = None
+    """The checkpoint; None on a dry run."""
     imported: bool = False
     """Whether it trained on imported conversations, which have no protocol to evaluate in."""
     notes: list[str] = field(default_factory=list)
     preview: list[str] = field(default_factory=list)
     """Lines that a dry run shows."""
     result_lines: list[tuple[str, str]] = field(default_factory=list)
-    """(label, line) pairs on the result, from the learner's preparation."""
+    """(label, line) pairs on the result."""
 
 
-def train_recipe(options: TrainOptions) -> TrainResult:
-    """Train a recipe on a run, or on several as one log (without any, on the newest); return the
-    result.
+def train(
+    name: str,
+    runs: Sequence[Run],
+    *,
+    model: str | None = None,
+    judge: str | None = None,
+    out: Path | None = None,
+    launch: str | None = None,
+    dry_run: bool = False,
+    cards: Cards | None = None,
+    calls: CallOptions | None = None,
+    specs: SpecOptions | None = None,
+    in_process: bool = False,
+) -> TrainResult:
+    """Train a recipe on runs, several as one log, and return the result.
 
-    The checkpoint is written to `result.path`. A dry run writes nothing: `path` is None, and
-    `preview` has its lines. Raise TrainError, RunError, SpecError, before torch is loaded for
-    everything that can be checked; a failed worker raises TrainError with its reason.
+    A dry run writes nothing: `preview` has its lines, planned for `cards` or this machine. Raise
+    TrainError, RunError, SpecError, before torch is loaded for everything that can be checked; a
+    failed program raises TrainError with its reason.
     """
-    load_plugins(options.specs)
-    runs = [find_run(path) for path in options.run or (None,)]
-    run = runs[0]
-    recipe_sets, launch_sets = split_sets(options.specs.sets)
-    recipe = resolve_recipe(options, runs, recipe_sets)
-    if recipe.runs and needs_one_run(recipe):
-        raise TrainError(
-            f"recipe {recipe.name!r}: found {len(runs)} runs, and it samples or trains something "
-            "of one first; expected one --run"
-        )
-    launch, notes = choose_launch(
-        options, recipe, launch_sets, launching.count_accelerators(options.calls)
+    calls, specs = calls or CallOptions(), specs or SpecOptions()
+    load_plugins(specs)
+    recipe_sets, launch_sets = split_sets(specs.sets)
+    recipe, notes = resolve(load_recipe(name, specs, recipe_sets), runs, model, judge)
+    folder = checkpoint_folder(runs[0], recipe, out)
+    context = Context(
+        weights_of(recipe.model or "") or recipe.model or "",
+        row_limit(recipe),
+        calls,
+        specs,
+        launch,
+        launch_sets,
+        cards if cards is not None or not dry_run else None,
+        in_process=in_process,
+        notes=notes,
     )
-    placement, stated_batch = _place_on_runs(options, runs, recipe, launch), recipe.fit.batch
-    if placement is not None:
-        recipe, launch, notes = adopt_placement(placement, options, notes)
-    module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
-    keep_size = getattr(module, "ROWS_STAY", False)
-    recipe = with_accumulation(recipe, launch.process_count, keep_size=keep_size)
-    notes += batch_notes(stated_batch, recipe.fit, launch.process_count)
-    result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
-    split_counts = count_splits(question.split for question in run.questions.values())
-    if not split_counts["test"] and not result.imported:
-        notes.append(
-            f"no question of split test ({format_counts(split_counts)}): there is nothing to "
-            "evaluate on"
-        )
-    job = Job(recipe, free_folder(options, run, recipe))
-    context = TrainContext(options.calls, options.specs, launch, options.in_process)
-    if options.dry_run:
-        preparation = _find_preparation(module, job, context)
-        if preparation is not None and not preparation.is_ready():
-            result.preview = list(preparation.describe_work())
-        else:
-            data = trainer_data(module, job)
-            result.preview = list(describe_training(job, data, module, launch.process_count))
-        result.preview += placement_lines(placement, recipe)
+    result = TrainResult(recipe, imported=runs[0].manifest.kind == "import", notes=notes)
+    counts = count_splits(question.split for question in runs[0].questions.values())
+    if not counts["test"] and not result.imported:
+        notes.append(f"no question of split test ({format_counts(counts)}): nothing to evaluate on")
+    if dry_run:
+        result.preview = list(preview(recipe, runs, context, result))
         return result
+    material = None if recipe.trainer == "sweet" else make_material(recipe, runs, context)
     with ExitStack() as held:
-        for log_run in runs:
-            lock = held.enter_context(log_run.read_lock("training on this run"))
-            context.locks.extend([] if lock is None else [lock])
-        _prepare_and_fit(module, job, context, result)
-    result.path = job.folder
+        for run in runs:
+            lock = held.enter_context(run.read_lock("training on this run"))
+            context.locks += [] if lock is None else [lock]
+        context.locks.append(held.enter_context(_lock(folder)))
+        material = material or sweet_material(folder, recipe, runs, context)
+        notes += material.selection.notes(recipe.data)
+        notes += [material.ties.line()] if material.ties else []
+        program = PROGRAMS.get(recipe.trainer or "", recipe.trainer)
+        result.launch = fit_rows(folder, recipe, material, context, program)
+    if recipe.trainer == "sweet":
+        turns = store_credit(folder, runs[0])
+        result.result_lines = [("critic", _critic_line(folder)), ("credit", f"{turns} turns")]
+    result.path = folder
     return result
 
 
-def trainer_data(module: ModuleType, job: Job) -> TrainingData:
-    """Return the trainer's data.
-
-    Raise TrainError for settings of `loss` or for `fit.packing` if the trainer has a loss of its
-    own, for a `weighting.reward` other than `conversation` if it does not weight turns, and as
-    `Job.training_data` does. Raise SpecError as `load_objective` does. Not every setting that a
-    trainer ignores is refused: `pairing` is not by a trainer of weighted rows.
-    """
-    load_objective(job.recipe.loss)
-    data = job.training_data(module)
-    has_own_loss = not isinstance(data, Weighted) or getattr(module, "OWN_LOSS", False)
-    if has_own_loss and job.recipe.loss != Loss():
-        raise TrainError(
-            f"recipe {job.recipe.name!r}: found settings of `loss`, which trainer "
-            f"{job.recipe.trainer} does not use; expected a learner of weighted rows, such as "
-            "swift"
+def load_recipe(name: str, specs: SpecOptions, sets: dict[str, Any]) -> Recipe:
+    """Return a recipe by name or file with these settings; `fit.batch` is null if only
+    `fit.accumulation` is set. Of `fit.arguments` of a pulled run's recipe only the numbers are
+    taken. Raise TrainError for one that trains nothing, SpecError for an unknown or invalid one,
+    MissingDependency for a missing package."""
+    if "fit.accumulation" in sets and "fit.batch" not in sets:  # the user's own takes precedence
+        sets = {**sets, "fit.batch": None}
+    recipe = catalog.load_spec(Recipe, "recipes", name, specs=specs.folders, sets=sets)
+    if recipe.filter is not None:
+        sets = {**FILTERS[recipe.filter], **sets}
+        recipe = catalog.load_spec(Recipe, "recipes", name, specs=specs.folders, sets=sets)
+    if _is_pulled(name):
+        numbers = {k: v for k, v in recipe.fit.arguments.items() if type(v) in (int, float)}
+        recipe = recipe.model_copy(
+            update={"fit": recipe.fit.model_copy(update={"arguments": numbers})}
         )
-    if has_own_loss and job.recipe.fit.packing:
+    if recipe.trainer is None:
         raise TrainError(
-            f"recipe {job.recipe.name!r}: found fit.packing, and trainer {job.recipe.trainer} pads "
-            "its own rows; expected false, or a learner of weighted rows, such as swift"
+            f"recipe {recipe.name!r} trains nothing; evaluate the policy itself: convbench eval"
         )
-    weighs_turns = isinstance(data, Weighted) and data.by_turn
-    reward = job.recipe.weighting.reward
-    if reward != "conversation" and not weighs_turns:
-        raise TrainError(
-            f"recipe {job.recipe.name!r}: weighting.reward: found {reward}, but this recipe "
-            "does not weight turns; expected conversation; refit, swift and trainer weighted do"
-        )
-    return data
-
-
-def _find_preparation(module: ModuleType, job: Job, context: TrainContext) -> Preparation | None:
-    """Return the learner's preparation, or None if it needs none."""
-    preparation: Preparation | None = getattr(module, "prepare", lambda job, context: None)(
-        job, context
-    )
-    return preparation
-
-
-def _prepare_and_fit(
-    module: ModuleType, job: Job, context: TrainContext, result: TrainResult
-) -> None:
-    """Prepare and train with the checkpoint's folder locked; data that can be checked are checked
-    before the folder is made."""
-    preparation = _find_preparation(module, job, context)
-    if (
-        preparation
-        and not preparation.is_ready()
-        and (result.launch.accelerate or {}).get("num_machines", 1) > 1
-    ):
-        raise TrainError(
-            f"recipe {job.recipe.name!r} samples or trains something first, which one machine "
-            "does: train it on one first"
-        )
-    data: TrainingData | None = None if preparation else trainer_data(module, job)
-    with lock_checkpoint(job, context.launch) as lock:
-        context.locks.append(lock)
-        result.notes += preparation.do_work() if preparation else []
-        data = data or trainer_data(module, job)
-        selection = data.selection
-        result.notes += [*selection.unfit_reasons(), *selection.flagged.describe(), *ties_of(data)]
-        run_trainer(job, context, data)
-        result.result_lines = list(preparation.result_lines()) if preparation else []
-
-
-@contextmanager
-def lock_checkpoint(job: Job, launch: LaunchSpec) -> Iterator[int]:
-    """Make and lock the checkpoint's folder and yield the lock's descriptor.
-
-    Machines that share the folder have a lock each, by their rank. Raise RunError if another
-    training holds it, TrainError if it holds a finished checkpoint.
-    """
-    rank = launching.rank_of(launch)
-    try:
-        job.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(job.folder, error) from None
-    name = f"{LOCK}-{rank}" if rank else LOCK
-    with folder_lock(
-        job.folder, "training into this folder", ", or name another with --out", name=name
-    ) as lock:
-        if Checkpoint(job.folder).is_finished:
-            raise TrainError(f"{job.folder}: another process has just finished this checkpoint")
-        yield lock
-
-
-def check_trainable(options: TrainOptions, policy: ModelConfig | None = None) -> Recipe:
-    """Return the recipe of a training after checking, before there is a run, that it could start
-    here. Raises SpecError, TrainError, MissingDependency.
-
-    `policy` is the policy of the run to come, if the training starts from its weights.
-    """
-    recipe_sets, launch_sets = split_sets(options.specs.sets)
-    recipe = load_recipe(options, recipe_sets)
-    launching.locate_trainer(recipe.trainer or "")
-    choose_launch(options, recipe, launch_sets, launching.count_accelerators(options.calls))
-    if policy is not None and not (options.model or recipe.model):
-        member_weights(policy, f"train {recipe.name}")
+    locate_program(PROGRAMS.get(recipe.trainer, recipe.trainer))
+    _check_settings(recipe)
+    check_installed(recipe)
     return recipe
 
 
-def needs_one_run(recipe: Recipe) -> bool:
-    """Return True if a recipe learns from a single run only.
-
-    Its trainer says so, which is run for this. Raise SpecError if there is none.
-    """
-    module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
-    return bool(getattr(module, "ONE_RUN", False))
-
-
-def train_once(options: TrainOptions, folder: Path) -> Path:
-    """Train into a folder unless it holds a finished checkpoint; return the folder."""
-    if not Checkpoint(folder).is_finished:
-        train_recipe(replace(options, out=folder))
-    return folder
-
-
 def split_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return `--set` pairs as (settings of the recipe, settings of the launch file), values by
-    dotted key.
+    """Return `--set` pairs as (settings of the recipe, settings of the launch), by dotted key.
 
-    `launch.KEY` becomes `accelerate.KEY` of the latter; the prefix `recipe.` is removed. Raise
-    SpecError for a pair that cannot be read.
-    """
+    `launch.KEY` becomes `accelerate.KEY` of the latter; the prefix `recipe.` is removed."""
     recipe: dict[str, Any] = {}
     launch: dict[str, Any] = {}
     for key, value in catalog.parse_sets(pairs).items():
@@ -266,290 +200,236 @@ def split_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     return recipe, launch
 
 
-def load_recipe(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
-    """Return the options' recipe with these settings; `fit.batch` is null if only
-    `fit.accumulation` is set.
+def _is_pulled(name: str) -> bool:
+    """Return True if a recipe is a file in a run that somebody else published."""
+    folders = Path(name).expanduser().resolve().parents if name.endswith((".yaml", ".yml")) else ()
+    of_run = next((folder for folder in folders if (folder / "run.json").is_file()), None)
+    return of_run is not None and Run.open(of_run).manifest.pulled_from is not None
 
-    Raise TrainError for a recipe that trains nothing, SpecError for an unknown or invalid one.
+
+def resolve(
+    recipe: Recipe, runs: Sequence[Run], model: str | None, judge: str | None
+) -> tuple[Recipe, list[str]]:
+    """Return (the recipe with runs, model, judge and teacher filled in, notes); runs and local
+    models as absolute paths.
+
+    The model is the named one, else the recipe's, else the first run's policy. Raise ConvbenchError
+    if the model's weights are not available, or cannot get the adapter.
     """
-    if "fit.accumulation" in sets and "fit.batch" not in sets:  # the user's own takes precedence
-        sets = {**sets, "fit.batch": None}
-    recipe = catalog.load_spec(
-        Recipe, "recipes", options.recipe, specs=options.specs.folders, sets=sets
-    )
-    if recipe.trainer is None:
-        raise TrainError(
-            f"recipe {recipe.name!r} trains nothing; evaluate the policy itself: convbench eval"
-        )
-    return recipe
-
-
-def resolve_recipe(options: TrainOptions, runs: Sequence[Run], sets: dict[str, Any]) -> Recipe:
-    """Return the recipe with runs, model and judge filled in; runs and local models as absolute
-    paths.
-
-    The model is that of the options, else the recipe's, else the first run's policy. Raise
-    ConvbenchError if its weights are not available.
-    """
-    run = runs[0]
-    recipe = load_recipe(options, sets)
-    model = options.model or recipe.model or policy_weights(run.manifest)
+    run, notes = runs[0], list[str]()
+    model = model or recipe.model or policy_weights(run.manifest)
     location = weights_of(model) or model
     check_model(location)
-    folder = Path(location).expanduser()
+    place = Path(location).expanduser()
     if model not in SHIPPED_REFS:
-        model = str(folder.resolve()) if folder.is_dir() else location
-    data = recipe.data.model_copy(update={"judge": options.judge or recipe.data.judge})
-    return recipe.model_copy(
-        update={
-            "model": model,
-            "run": str(run.path.resolve()),
-            "runs": tuple(str(other.path.resolve()) for other in runs[1:]),
-            "data": data,
-        }
+        model = str(place.resolve()) if place.is_dir() else location
+    values: dict[str, Any] = {
+        "model": model,
+        "run": str(run.path.resolve()),
+        "runs": tuple(str(other.path.resolve()) for other in runs[1:]),
+        "data": recipe.data.model_copy(update={"judge": judge or recipe.data.judge}),
+    }
+    if recipe.distil is not None:
+        teacher = find_teacher(run, recipe)
+        values["distil"] = recipe.distil.model_copy(update={"teacher": teacher})
+    if recipe.loss.name.endswith(".py"):
+        own = str(Path(recipe.loss.name).expanduser().resolve())
+        values["loss"] = recipe.loss.model_copy(update={"name": own})
+    if recipe.lora is not None:
+        _check_adapter(recipe, location)
+    return recipe.model_copy(update=values), notes
+
+
+def find_teacher(run: Run, recipe: Recipe) -> str:
+    """Return the checkpoint to distil: the named one, or the run's newest of recipe `star-gate`.
+    Raise TrainError if there is none."""
+    assert recipe.distil is not None
+    if recipe.distil.teacher is not None:
+        check_model(recipe.distil.teacher)
+        return str(Path(recipe.distil.teacher).expanduser().resolve())
+    folders = [
+        folder
+        for folder in run.checkpoints_folder.glob("star-gate*")
+        if Checkpoint(folder).training.get("recipe") == "star-gate"
+    ]
+    if not folders:
+        raise TrainError(
+            f"{run.path}: found no finished star-gate checkpoint to distil; run first: convbench "
+            "train star-gate, or name one with --set distil.teacher=PATH"
+        )
+    newest = max(folders, key=lambda folder: (folder / TRAINING).stat().st_mtime)
+    return str(newest.resolve())
+
+
+def checkpoint_folder(run: Run, recipe: Recipe, out: Path | None) -> Path:
+    """Return the folder for the checkpoint, which is not made: `out`, else the first of RECIPE,
+    RECIPE-2 … in the run's checkpoints in which nothing began, or a training of exactly this
+    recipe, which resumes. Raise TrainError if `out` holds another training or a finished one."""
+    if out is None:
+        numbers = (recipe.name if n == 1 else f"{recipe.name}-{n}" for n in itertools.count(1))
+        folders = (run.checkpoints_folder / name for name in numbers)
+        return next(f for f in folders if not Checkpoint(f).is_finished and _is_free(f, recipe))
+    if Checkpoint(out).is_finished:
+        raise TrainError(f"--out {out}: holds a checkpoint already; name another folder")
+    if not _is_free(out, recipe):
+        raise TrainError(
+            f"--out {out}: holds the beginning of another training than {recipe.name} with these "
+            "settings; name another folder, or remove it"
+        )
+    return out
+
+
+def make_material(recipe: Recipe, runs: Sequence[Run], context: Context) -> Material:
+    """Return what a recipe learns from. Raise TrainError if nothing is left."""
+    chats = Chats(context.model_path, recipe.data.reasoning)
+    arguments = recipe, runs, chats, context.limit
+    if recipe.trainer in WEIGHTED:
+        return weighted_material(*arguments)
+    if recipe.trainer == "critic":
+        return trajectory_material(*arguments)
+    if recipe.trainer == "preference":
+        name, folders = recipe.pairing.protocol, context.specs.folders
+        direct = catalog.load_spec(ProtocolSpec, "protocols", name, specs=folders) if name else None
+        return paired_material(*arguments, direct)
+    program = locate_program(str(recipe.trainer))
+    rows = getattr(load_module(program, f"convbench_trainer_{program.stem}"), "rows", None)
+    if rows is None:
+        return weighted_material(*arguments)
+    own: list[Row] = list(rows(recipe, runs))
+    return Material(select(runs, recipe.data), "row", own, lambda some, counts: iter(some))
+
+
+def preview(
+    recipe: Recipe, runs: Sequence[Run], context: Context, result: TrainResult
+) -> Iterator[str]:
+    """Yield the lines of a dry run: counts, steps, memory, launch, and three rows token by
+    token."""
+    if recipe.trainer == "sweet":
+        yield from stage_lines(recipe, runs, context)
+        result.launch, memory, notes = pick_launch(recipe, context, (context.limit or 2048,) * 2)
+        result.notes += notes
+        yield from _launch_lines(result.launch, memory)
+        return
+    material = make_material(recipe, runs, context)
+    selection = material.selection
+    yield (
+        f"{len(selection.logged)} conversations about {len(selection.by_task())} questions, judge "
+        f"{selection.judge}, metric {recipe.data.metric}"
     )
+    if recipe.data.mix:
+        shares = zip(recipe.data.mix, runs, strict=True)
+        yield "mixed: " + ", ".join(f"{share:g} x {run.path.name}" for share, run in shares)
+    for reason, count in {**selection.left_out, **material.left_out}.items():
+        yield f"omitted: {count} {reason}"
+    yield from selection.notes(recipe.data)
+    if material.ties is not None:
+        yield material.ties.line()
+    if material.flat_tasks is not None:
+        yield f"questions whose rewards do not differ: {material.flat_tasks:.1%}"
+    if recipe.loss != Loss():
+        anchor = f"; anchor kl x {recipe.loss.anchor_weight:g}" if recipe.loss.anchor_weight else ""
+        yield f"loss {recipe.loss.name}{anchor}"
+    tallies: Counter[str] = Counter()
+    rows = list(material.tokenise(material.items[:PREVIEWED], tallies))
+    check_rows(len(rows), tallies, context.limit)
+    total = len(material.items)
+    if total > PREVIEWED:
+        yield f"the first {PREVIEWED} of {total:,} are counted; steps are extrapolated from these"
+    yield from (f"{name}: {count}" for name, count in tallies.items())
+    lengths = (
+        [row_length(row) for row in rows]
+        if recipe.trainer in (*WEIGHTED, *PAIRED, "critic")
+        else [(0, 0)]
+    )
+    longest = (max(a for a, _ in lengths), max(b for _, b in lengths))
+    result.launch, memory, notes = pick_launch(recipe, context, longest)
+    result.notes += notes
+    learnt = sum(not row.get("held", False) for row in rows)
+    number = round(learnt * total / min(total, PREVIEWED))
+    yield Steps(number, material.unit, recipe.fit, result.launch.process_count).line()
+    yield from _launch_lines(result.launch, memory)
+    yield from preview_rows(rows, Chats(context.model_path, "loss").tokenizer)
 
 
-def choose_launch(
-    options: TrainOptions, recipe: Recipe, sets: dict[str, Any], gpus: int
-) -> tuple[LaunchSpec, list[str]]:
-    """Return (the launch, notes): the named launch, or the recipe's if this machine has enough
-    accelerators, else `none` with a note.
-
-    Settings (`sets`) do not apply to a launch without a launcher; a note says so. Raise TrainError
-    if processes of a named launch would share an accelerator, SpecError for a launch that cannot be
-    used, and, except in a dry run, MissingDependency for a missing package.
-    """
-    folders = options.specs.folders
-    name = options.launch or recipe.launch
-    launch, notes = catalog.load_spec(LaunchSpec, "launch", name, specs=folders), list[str]()
-    if launch.accelerate is not None:
-        launch = catalog.load_spec(LaunchSpec, "launch", name, specs=folders, sets=sets)
-    elif sets:
-        keys = ", ".join(f"launch.{key.removeprefix('accelerate.')}" for key in sets)
-        notes = [f"{keys}: not used, launch {name!r} starts one process without a launcher"]
-    processes_here = launch.process_count
-    if launch.accelerate:
-        processes_here //= int(launch.accelerate.get("num_machines") or 1)
-    is_explicit = options.launch is not None
-    fits = f"--launch {name} --set launch.num_processes={gpus}"
-    if is_explicit and 0 < gpus < processes_here and not options.dry_run:
-        raise TrainError(
-            f"launch {name!r} starts {processes_here} processes here and has {gpus} accelerators: "
-            "several "
-            f"would share one; expected {fits}, or more with --devices"
-        )
-    if not is_explicit and processes_here > max(gpus, 1):
-        hint = (
-            f"here: {fits}"
-            if gpus
-            else f"on the CPU, in {processes_here} processes: --launch {name}"
-        )
-        notes = [
-            f"launch {name!r} asks for {processes_here} accelerators and {gpus} are here: "
-            "training in one "
-            f"process (for {name} {hint})"
-        ]
-        launch = catalog.load_spec(LaunchSpec, "launch", "none", specs=folders)
-    launching.check_launch(launch, recipe.fit)
-    if not options.dry_run:
-        launching.check_installed(launch, recipe)
-    return launch, notes
+def _launch_lines(launch: LaunchSpec, memory: Memory | None) -> Iterator[str]:
+    yield f"launch: {launch.name}, {launch.process_count} process(es)"
+    unknown = "a mixture of experts, quantised weights, or no config.json"
+    yield memory.line() if memory else f"memory: the model's size cannot be told ({unknown})"
 
 
-def place_options(
-    options: TrainOptions,
-    recipe: Recipe,
-    launch: LaunchSpec,
-    lengths: RowLengths | None = None,
-    machine: Machine | None = None,
-) -> TrainingPlacement | None:
-    """Return where the training of these options is placed on a machine (None: this one), with what
-    the user set left as it is; None where the model's shape or the machine is unknown."""
-    pinned = pinned_settings(options.launch, *split_sets(options.specs.sets))
-    machine = machine or this_machine(launching.trainer_devices(options.calls))
-    folders = options.specs.folders
-    return place_recipe(recipe, launch, machine, pinned=pinned, specs=folders, lengths=lengths)
+def _critic_line(folder: Path) -> str:
+    held = Checkpoint(folder / CRITIC).training["held_out"]
+    if not held["pairs"]:
+        return "no pair of held-out tasks; args.held_out is their share"
+    return f"right on {held['accuracy']:.0%} of {held['pairs']} pairs of held-out tasks"
 
 
-def _place_on_runs(
-    options: TrainOptions, runs: Sequence[Run], recipe: Recipe, launch: LaunchSpec
-) -> TrainingPlacement | None:
-    """Return the placement of a training on runs; without accelerators their rows are read in a dry
-    run only, since their length decides nothing."""
-    lengths = None
-    if options.dry_run or launching.count_accelerators(options.calls):
-        lengths = measure_rows(runs, recipe, row_limit(recipe))
-    return place_options(options, recipe, launch, lengths)
-
-
-def planned_placement(
-    options: TrainOptions,
-    recipe: Recipe,
-    model: str,
-    lengths: RowLengths | None = None,
-    machine: Machine | None = None,
-) -> TrainingPlacement | None:
-    """Return where a training that starts from a model will be placed, before there is a run. Raise
-    what `choose_launch` does, TrainError if `fit.batch` is no multiple of `fit.batch_size`."""
-    cards = launching.count_accelerators(options.calls) if machine is None else machine.cards
-    launch, _ = choose_launch(options, recipe, split_sets(options.specs.sets)[1], cards)
-    recipe = recipe.model_copy(update={"model": recipe.model or model})
-    return place_options(options, recipe, launch, lengths, machine)
-
-
-def adopt_placement(
-    placement: TrainingPlacement, options: TrainOptions, notes: list[str]
-) -> tuple[Recipe, LaunchSpec, list[str]]:
-    """Return (recipe, launch, notes) as placed. Raise TrainError, except in a dry run, if nothing
-    fits, and as `choose_launch` does for another launch."""
-    refusal = placement.refusal_line()
-    if refusal is not None and not options.dry_run:
-        raise TrainError(
-            f"recipe {placement.first.recipe.name!r}: {refusal}; expected a machine with more, or "
-            "an adapter: --set lora.r=16"
-        )
-    chosen = placement.best if placement.does_fit else placement.first
-    if chosen is not placement.first:
-        launching.check_launch(chosen.launch, chosen.recipe.fit)
-        if not options.dry_run:
-            launching.check_installed(chosen.launch, chosen.recipe)
-        notes = [placement_note(placement)]
-    return chosen.recipe, chosen.launch, notes
-
-
-def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
-    """Return the folder for the checkpoint, `--out` if given; it is not made.
-
-    Else it is that of an unfinished training of exactly this recipe, which resumes, or the first
-    new one: RECIPE, RECIPE-2 and so on in the run's checkpoints. Raise TrainError if `--out` holds
-    a finished checkpoint.
-    """
-    if options.out is not None:
-        if Checkpoint(options.out).is_finished:
-            raise TrainError(
-                f"--out {options.out}: holds a checkpoint already; name another folder"
-            )
-        return options.out
-    for number in itertools.count(1):
-        folder = run.checkpoints_folder / (
-            recipe.name if number == 1 else f"{recipe.name}-{number}"
-        )
-        if not Checkpoint(folder).is_finished and _is_free_or_same(Job(recipe, folder)):
-            return folder
-    raise AssertionError
-
-
-def _is_free_or_same(job: Job) -> bool:
-    """Return True if no training began in the folder, or one of exactly this recipe."""
-    file = job.folder / RECIPE
-    begun = any(trace for pattern in TRAINING_TRACES for trace in job.folder.glob(pattern))
-    if not begun or not file.exists():
+def _is_free(folder: Path, recipe: Recipe) -> bool:
+    """Return True if no training began in a folder, or one of exactly this recipe."""
+    file = folder / RECIPE
+    if not file.exists() or not any(trace for name in TRACES for trace in folder.glob(name)):
         return True
     try:
         stored = catalog.check_spec(Recipe, read_yaml(file), str(file))
     except SpecError:
         return False
-    return stored == portable_recipe(job)
+    return stored == portable(recipe, folder)
 
 
-def ties_of(data: TrainingData) -> Iterator[str]:
-    """Yield a line on tied tasks, for learners that take one conversation of each task."""
-    if isinstance(data, Weighted | Pairs) and data.ties is not None:
-        yield from data.ties.describe()
+def _lock(folder: Path) -> Any:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    return folder_lock(folder, "training into this folder", ", or name another with --out")
 
 
-def _has_reasoning(weighted: Weighted) -> bool:
-    conversations = (logged.conversation for logged, _ in weighted.items)
-    return any(turn.reasoning is not None for talk in conversations for turn in talk.turns)
-
-
-class PreviewSample:
-    """The sample of many items that a dry run turns into tokens."""
-
-    def __init__(self, count: int, limit: int = COUNTED_ITEMS) -> None:
-        self.count = count
-        self.share = min(1.0, limit / count)
-
-    def pick_items(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """Return the sampled items as a tuple, evenly spaced, first and last included; all if they
-        are few enough."""
-        size = round(self.count * self.share)
-        if size == self.count:
-            return tuple(items)
-        return tuple(items[(self.count - 1) * n // (size - 1)] for n in range(size))
-
-    def scale_up(self, count: int) -> int:
-        """Return the count among all items that a count in the sample stands for."""
-        return round(count / self.share)
-
-    def describe(self, what: str, counts: Mapping[str, int]) -> Iterator[str]:
-        """Yield lines with the counts among all items, and a line that they are extrapolated."""
-        if self.share < 1:
-            yield (
-                f"{round(self.count * self.share):,} of {self.count:,} {what} are counted; the "
-                "numbers below are extrapolated"
+def _check_settings(recipe: Recipe) -> None:
+    """Raise SpecError for settings that the recipe's trainer does not use."""
+    if recipe.trainer != "weighted_sft" and recipe.trainer in (*WEIGHTED, *PAIRED, "critic"):
+        if recipe.loss != Loss():
+            raise SpecError(
+                f"recipe {recipe.name!r}: found settings of `loss`, which trainer {recipe.trainer} "
+                "does not use; expected a learner of weighted rows, such as swift"
             )
-        about = "about " if self.share < 1 else ""
-        for name, count in counts.items():
-            yield f"{name}: {about}{self.scale_up(count)}"
-
-
-def describe_training(
-    job: Job, data: TrainingData, trainer: ModuleType, processes: int = 1
-) -> Iterator[str]:
-    """Yield the lines of a dry run: counts, steps, then tokens, mask and weight of three items.
-
-    A trainer that leaves rows out counts in `count_trained` those that it trains on.
-    """
-    yield from data.selection.describe(job.recipe.data.metric)
-    for reason, count in data.skipped.items():
-        yield f"omitted: {count} {reason}"
-    yield from ties_of(data)
-    mix = zip(job.recipe.data.mix, job.runs, strict=False)
-    shares = ", ".join(f"{share:g} x {run.path.name}" for share, run in mix)
-    if shares:
-        yield f"mixed: {shares}"
-    if isinstance(data, Pairs):
-        preview_sample = PreviewSample(len(data.items))
-        sample = replace(data, items=preview_sample.pick_items(data.items))
-        pairs = load_rows(job, sample)
-        ids = (token_ids for row in pairs.rows for token_ids in row.trainer_fields().values())
-        yield from preview_sample.describe("pairs", {**pairs.counts, "tokens": sum(map(len, ids))})
-        count = preview_sample.scale_up(len(pairs.rows))
-        yield StepCount(count, "pair", job.recipe.fit, processes, drop_last=True).describe()
-        yield from preview_pairs(pairs.rows[:SHOWN_ITEMS], job.chat)
-        return
-    if not isinstance(data, Weighted):
-        yield from data.describe()
-        return
-    yield f"questions whose rewards do not differ: {data.flat_tasks:.1%}"
-    if job.recipe.loss != Loss():
-        yield describe_loss(job.recipe.loss)
-    unit = job.recipe.data.unit
-    preview_sample = PreviewSample(len(data.items))
-    items = data.items
-    if preview_sample.share < 1:  # the highest weight first; a stable sort
-        items = sorted(items, key=lambda item: -item[1])
-    sample_weighted = replace(data, items=preview_sample.pick_items(items))
-    rows = load_rows(job, sample_weighted)
-    yield from preview_sample.describe("conversations, evenly by weight,", rows.counts)
-    several = rows.counts["conversations of several rows"]
-    if several and unit == "conversation":
-        yield (
-            f"the chat template is not prefix-stable for {several} of "
-            f"{rows.counts['conversations']} conversations (a later prompt does not begin with "
-            f"the row before it): {rows.counts['rows']} rows"
+        if recipe.fit.packing and recipe.trainer != "distil":
+            raise SpecError(
+                f"recipe {recipe.name!r}: found fit.packing, which trainer {recipe.trainer} does "
+                "not use; expected false, or a learner of weighted rows, such as swift"
+            )
+    if recipe.trainer == "distil" and recipe.distil is None:
+        raise SpecError(f"recipe {recipe.name!r}: distil: missing; expected its settings")
+    own = recipe.loss.name.endswith(".py")
+    if own and not Path(recipe.loss.name).expanduser().is_file():
+        raise SpecError(f"loss.name {recipe.loss.name!r}: found no such file")
+    if not own and recipe.loss.name not in LOSSES:
+        raise SpecError(
+            f"loss.name: found {recipe.loss.name!r:.80}; expected one of {', '.join(LOSSES)}, or "
+            "the path of your own file (NAME.py)"
         )
-    if not job.chat.frame.known and _has_reasoning(sample_weighted):
-        yield "the chat template shows no reasoning: it is written in <think> tags"
-    fit, all_rows = job.recipe.fit, rows.rows
-    trained = getattr(trainer, "count_trained", lambda weights, fit: len(weights))(
-        [row.weight for row in all_rows], fit
-    )
-    drop_last = getattr(trainer, "STEP", "") == "preference"
-    count = preview_sample.scale_up(trained)
-    yield StepCount(count, unit, fit, processes, drop_last=drop_last).describe()
-    shown = sorted(rows.rows, key=lambda row: -row.weight)
-    picked = {0, len(shown) // 2, len(shown) - 1}
-    yield from preview_rows([shown[i] for i in sorted(picked)], job.chat)
+    quantized = recipe.lora is not None and recipe.lora.quantize != "none"
+    if quantized and recipe.trainer in ("critic", "sweet", "distil"):
+        raise SpecError(
+            f"recipe {recipe.name!r}: found lora.quantize, which trainer {recipe.trainer} does not "
+            "use; expected none"
+        )
+
+
+def _check_adapter(recipe: Recipe, model: str) -> None:
+    """Raise TrainError for an adapter on a layer that cannot have one: the head, which TRL scores
+    with directly, and embeddings that share the head's weights, into which it cannot be merged."""
+    from transformers import AutoConfig
+
+    assert recipe.lora is not None
+    names = {name.rpartition(".")[2] for name in recipe.lora.target_modules}
+    if "lm_head" in names:
+        raise TrainError(
+            "lora.target_modules: found lm_head, which cannot be trained by an adapter"
+        )
+    if "embed_tokens" in names:
+        config = AutoConfig.from_pretrained(model)
+        if getattr(config.get_text_config(), "tie_word_embeddings", False):
+            raise TrainError(
+                "lora.target_modules: found embed_tokens, whose weights lm_head shares in this "
+                "model (tie_word_embeddings); expected other layers, or a full training"
+            )

@@ -103,10 +103,7 @@ class LocalModel(Model):
 
             self._tokenizer = load_tokenizer(self.path)
             model = load_model(self.path, self._device)
-        self._parts = not shows_text(self._render_template)
-        self._folds_system = not shows_system(
-            lambda messages: self._render_template(for_template(messages, parts=self._parts))
-        )
+        self.read_template()
         self._limit = min(_longest_context(self.ref, model.config), self._context or 1 << 30)
         own = model.generation_config
         named = getattr(own, "eos_token_id", None)
@@ -117,6 +114,14 @@ class LocalModel(Model):
         self._top_k = None if top_k in (None, 0, 50) else int(top_k)
         self._memory = _memory_beside(model, self._share)
         return model
+
+    def read_template(self) -> None:
+        """Note how the tokenizer's chat template takes texts, and whether it shows the system
+        prompt."""
+        self._parts = not shows_text(self._render_template)
+        self._folds_system = not shows_system(
+            lambda messages: self._render_template(for_template(messages, parts=self._parts))
+        )
 
     def _cache_bytes(self, model: Any) -> int:
         return self._memory

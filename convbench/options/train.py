@@ -70,7 +70,11 @@ class TrainOptions(MultiRunMixin):
     ] = None
     launch: Annotated[
         str | None,
-        Opt("How training is started: none, ddp, zero0, zero2, zero3, fsdp.", names="launch"),
+        Opt(
+            "How training is started: auto (the recipe's, or another that fits), none, ddp, zero0, "
+            "zero2, zero3, fsdp.",
+            names="launch",
+        ),
     ] = None
     rounds: Annotated[
         int | None,
@@ -80,6 +84,14 @@ class TrainOptions(MultiRunMixin):
             metavar="N",
             least=1,
             most=MOST_EACH,
+        ),
+    ] = None
+    cards: Annotated[
+        str | None,
+        Opt(
+            "With --dry-run: plan for these accelerators in place of this machine's, 8x80 for 8 of "
+            "80 GB.",
+            metavar="COUNTxGB",
         ),
     ] = None
     dry_run: DryRun = False

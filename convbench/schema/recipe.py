@@ -6,20 +6,19 @@ pair, and how the model is fitted.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from convbench.schema.base import FrozenModel, Name
-from convbench.schema.reasoning import Trained
 
 FlaggedRule = Literal["drop", "keep"]
 EditFilter = Literal["best-of-k", "improves", "right"]
 TieRule = Literal["random", "all", "drop"]
 Unit = Literal["conversation", "turn"]
-Align = Literal["none", "standard", "range", "rank"]
-Order = Literal["shuffled", "easy", "hard", "spread", "even"]
 Share = Annotated[float, Field(gt=0, le=100)]
+OURS = ("output_dir", "resume_from_checkpoint", "push_to_hub")
+"""Options of TRL that `fit.arguments` may not set: where results go is convbench's."""
 
 
 class Data(FrozenModel):
@@ -47,9 +46,10 @@ class Data(FrozenModel):
     """Size of the logged dataset in rows of `unit`: complete tasks are taken, in a fixed order,
     until they come nearest to it, so that a smaller dataset is part of a larger one. Null takes
     all."""
-    reasoning: Trained = "loss"
-    """What the policy thought in a separate channel: `loss` is learnt with the reply, `context`
-    comes before the reply without loss, `drop` is left out. Tags within a reply are its text."""
+    reasoning: Literal["loss", "drop"] = "loss"
+    """What the policy thought in a separate channel: `loss` is learnt with the reply, `drop` is
+    left out, but for the tag that closes it where the prompt opens it. Tags within a reply are its
+    text."""
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""
@@ -57,104 +57,55 @@ class Data(FrozenModel):
     """With several runs (`--run A --run B`), how often each one's questions are taken, in their
     order: 2 trains on every row twice, 0.5 on half of the questions, by a hash of their names.
     Empty takes all once."""
-    judges: tuple[str, ...] = ()
-    """With several runs, each one's judge, in their order; empty takes `judge` for all, or each
-    one's only one."""
-    align: Align = "none"
-    """Makes rewards of judges with different scales comparable, over the conversations of one task
-    and judge: `standard` subtracts their mean and divides by their standard deviation, `range` maps
-    lowest and highest to 0 and 1, `rank` takes each one's rank, from 0 to 1."""
-    order: Order = "shuffled"
-    """Curriculum of questions: `easy` and `hard` begin with the highest and the lowest mean reward,
-    `spread` with the largest standard deviation, `even` with the smallest. Ties are ordered by a
-    hash of their names, and every epoch has the same order. `shuffled` has none."""
-    unrewarded: Literal["drop", "sft"] = "drop"
-    """Conversations without a reward: left out, or learnt by plain likelihood, -log pi times
-    `unrewarded_weight`, whatever the objective (all conversations of a run without judge are
-    such)."""
-    unrewarded_weight: float = Field(default=1.0, gt=0)
-    """Weight of a conversation without a reward (`unrewarded: sft`)."""
 
 
 class Weighting(FrozenModel):
     """How rewards become weights."""
 
     reward: Literal["conversation", "turn", "advantage"] = "conversation"
-    """Whose reward is the weight (`refit`, `swift`): the conversation's for all of its turns, or
-    each turn's own, if its judge scored turns (`per: turn`). SWiFt then standardises a turn among
-    the same turns of the task's conversations. `advantage` (`weighted`) takes what `convbench
-    credit` gave each turn; conversations without are left out. Both need `data.unit: turn`."""
-    credit: str | None = None
-    """Source of the advantages (`reward: advantage`), as `convbench credit` names it; null takes
-    the only one there is."""
+    """Whose reward is the weight: the conversation's for all of its turns; each `turn`'s own, if
+    its judge scored turns (`per: turn`), compared with the same turns of the task's other
+    conversations; or each turn's `advantage`, the credit of a critic. The last two need
+    `data.unit: turn`."""
     center: bool = True
-    """Subtract the mean over the task's conversations (standardized)."""
+    """Subtract the mean over the group: the advantage A of a reward."""
     scale: bool = True
-    """Divide by the standard deviation over the task's conversations, ddof 1 (standardized)."""
-    over: Literal["task", "batch", "all"] = "task"
-    """What mean, standard deviation and rank are taken over (`weighted`): the conversations of one
-    `task`, `all` that train, or the rows of one optimiser step (`batch`)."""
-    leave_one_out: bool = False
-    """Subtract the mean of the others in place of the mean of all (`weighted`, with `center`)."""
-    rank: bool = False
-    """Replace a reward by its rank first (`weighted`), from 0 to 1; equal rewards share the mean of
-    their ranks."""
-    shape: Literal["linear", "exponential", "one"] = "linear"
-    """From the advantage A to the weight (`weighted`): A itself, exp(A / temperature), or 1."""
-    temperature: float = Field(default=1.0, gt=0)
-    """Temperature of `shape: exponential`; a high one weighs all alike, which is SFT."""
+    """Divide by the standard deviation over the group, ddof 1. A group of one is left out."""
+    over: Literal["task", "all"] = "task"
+    """The group: the conversations of one `task`, that is question, or `all` that train."""
     keep: Literal["all", "positive", "best"] = "all"
-    """Which conversations train (`weighted`): all, those whose advantage is above 0, or each
-    group's best, ties as `ties` says."""
+    """Which conversations train: all, those whose advantage is above 0, or each group's best, ties
+    as `ties` says."""
+    threshold: float | None = None
+    """Least reward of a conversation that trains, among those that `keep` leaves."""
+    ties: TieRule = "random"
+    """Several best conversations of a group (`keep: best`): `random` draws one by `fit.seed`,
+    `all` takes all of them, `drop` leaves the group out. The number of tied groups is shown and
+    recorded."""
+    weight: Literal["advantage", "one"] = "advantage"
+    """The weight: the advantage, or 1."""
+    temperature: float | None = Field(default=None, gt=0)
+    """Null: the weight is the advantage A itself; a number: exp(A / temperature), never negative
+    (AWR)."""
     clip: float | None = Field(default=None, gt=0)
     """Clip weights to [-clip, clip]; null leaves them."""
-    threshold: float | None = None
-    """Keep every conversation with at least this reward: `star-gate` in place of each task's best
-    one, `weighted` among those that `keep` leaves."""
-    ties: TieRule = "random"
-    """Several best conversations of a task (`star-gate`): `random` draws one by `fit.seed`,
-    `all` takes all of them, `drop` leaves the task out. The number of tied tasks is shown and
-    recorded."""
-
-    @model_validator(mode="after")
-    def _check_over(self) -> Self:
-        if self.over == "batch" and self.keep == "best":
-            raise ValueError("keep: found best with over batch; expected over task or all")
-        return self
 
 
 class Loss(FrozenModel):
     """What is minimised on weighted rows."""
 
     name: str = "nll"
-    """Objective: a file of `convbench/learn/losses/` by its stem (`nll`, `tis`, `a-lol`, `ppo`), or
-    a path to your own."""
-    ratio: Literal["token", "sequence"] = "token"
-    """What pi / pi_0 is taken over (`tis`, and `negative: taper`): each token, or the complete
-    row."""
-    most: float = Field(default=1.0, gt=0)
-    """Largest importance weight (`tis`)."""
+    """A loss of `trainers/losses.py` (`nll`, `ppo`, `a-lol`), or the path of a file with your own
+    (`NAME.py` with a function `loss`)."""
     low: float = Field(default=0.2, ge=0)
     """pi / pi_0 is clipped at 1 - low (`ppo`, `a-lol`)."""
     high: float = Field(default=0.2, ge=0)
     """pi / pi_0 is clipped at 1 + high (`ppo`, `a-lol`)."""
-    negative: Literal["full", "unlikelihood", "floor", "taper"] = "full"
-    """Effect of a weight below 0 (`nll`): `full`, the paper's, lowers log pi without end;
-    `unlikelihood` minimises -log(1 - pi); `floor` stops `floor` nats below log pi_0; `taper`
-    multiplies by min(1, pi / pi_0)."""
-    floor: float = Field(default=1.0, gt=0)
-    """Nats a token below log pi_0 at which `negative: floor` stops."""
-    anchor: Literal["none", "sft", "k3", "kl", "forward-kl"] = "none"
-    """What keeps the policy near its base: `sft` adds -log pi of every logged token; `k3` an
-    estimate of the KL divergence from the base on these; `kl` and `forward-kl` are exact, KL(pi ||
-    base) and KL(base || pi) over the complete vocabulary at each of them."""
+    anchor: Literal["none", "kl"] = "none"
+    """What keeps the policy near its base: `kl` adds KL(pi || base), exact over the vocabulary, at
+    every token of the log."""
     anchor_weight: float = Field(default=0.0, ge=0)
     """Factor of the anchor; 0 is none."""
-
-    @property
-    def has_anchor(self) -> bool:
-        """Return whether there is an anchor."""
-        return self.anchor != "none" and self.anchor_weight > 0
 
     @model_validator(mode="after")
     def _check_anchor(self) -> Self:
@@ -169,18 +120,23 @@ class Loss(FrozenModel):
 class Pairing(FrozenModel):
     """How rewards become pairs of a better and a worse reply."""
 
+    replies: Literal["final", "turns"] = "final"
+    """Which replies of a task's best and worst conversation are paired: the `final` ones, as
+    answers to the question, or those of all `turns`, each under the better one's history."""
     protocol: str | None = None
-    """Protocol under whose first prompt the final replies are compared (`dpo`)."""
+    """Protocol under whose first prompt final replies are compared; null takes the conversation's
+    own opening."""
     min_gap: float = Field(default=0.0, ge=0)
     """Two conversations make a pair if their rewards differ by more than this."""
     ties: TieRule = "random"
-    """Several best or several worst conversations of a task (`dpo`, and `step-dpo` from the log):
-    `random` draws one of each by `fit.seed`, `all` pairs every best with every worst, `drop` leaves
-    the task out. The number of tied tasks is shown and recorded."""
-    loss: Literal["dpo", "ipo"] = "dpo"
-    """-log sigmoid of the margin, or IPO's squared distance of the margin from 1 / (2 beta)."""
+    """Several best or several worst conversations of a task: `random` draws one of each by
+    `fit.seed`, `all` pairs every best with every worst, `drop` leaves the task out. The number of
+    tied tasks is shown and recorded."""
+    loss: str = "sigmoid"
+    """Loss of TRL's DPOTrainer by its name there: `sigmoid` is DPO, `ipo`, `hinge`, `robust`,
+    `apo_zero` …"""
     beta: float = Field(default=0.1, gt=0)
-    """DPO's beta, the strength of the pull to the starting policy; IPO's tau, KTO's beta."""
+    """DPO's beta, the strength of the pull to the starting policy; IPO's tau."""
 
 
 class Distil(FrozenModel):
@@ -189,11 +145,7 @@ class Distil(FrozenModel):
     teacher: str | None = None
     """Teacher checkpoint; null takes the run's newest `star-gate` checkpoint."""
     student_layers: int | None = Field(default=None, ge=1)
-    """The student is the base's first k layers; null takes the complete base. A line warns if the
-    student starts further from the teacher than half a nat a token."""
-    lora_on: Literal["teacher", "student"] = "teacher"
-    """Who carries the LoRA adapter of `lora`. On the teacher, which is frozen, a fresh adapter
-    changes nothing, and the student is trained in full."""
+    """The student is the base's first k layers; null takes the complete base."""
     alpha: float = Field(default=0.5, ge=0, le=1)
     """alpha * CE + (1 - alpha) * T^2 * KL(teacher || student)."""
     temperature: float = Field(default=2.0, gt=0)
@@ -226,7 +178,7 @@ class Lora(FrozenModel):
 
 
 class Fit(FrozenModel):
-    """Hyper-parameters of the optimisation."""
+    """How the model is fitted; `arguments` has every other option of TRL."""
 
     learning_rate: float = Field(default=3e-5, gt=0)
     """Peak learning rate."""
@@ -235,71 +187,41 @@ class Fit(FrozenModel):
     max_steps: int | None = Field(default=None, ge=1)
     """Optimiser steps, in place of epochs."""
     batch_size: int = Field(default=8, ge=1)
-    """Rows (of `data.unit`) a process takes at once."""
+    """Rows (of `data.unit`) a process takes at once; with `batch` the most."""
     accumulation: int = Field(default=4, ge=1)
-    """Batches summed up for one step."""
+    """Batches summed up for one step, if `batch` is null."""
     batch: int | None = Field(default=None, ge=1)
-    """Rows of one step over all processes, a multiple of `batch_size`; `accumulation` then follows
-    from it. Processes that cannot share them take the nearest number that they can. If it is null,
+    """Rows of one step over all processes; batches and accumulation follow from it. If it is null,
     or a user sets `accumulation`: `batch_size` x `accumulation` x processes."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """Adam's two decay rates."""
-    floor: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the peak learning rate that a cosine ends at; 0 ends at none."""
     packing: bool = False
     """Concatenate the rows of a batch in place of padding them, each attending to itself only: the
-    same gradient with fewer tokens read. Refused if the model's attention cannot keep rows apart,
-    or if a trainer does its own padding (pairs, KTO, distillation)."""
+    same gradient with fewer tokens read (TRL's `padding_free`; weighted rows only)."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass to save memory."""
-    activation_offloading: bool = False
-    """Keep activations in the machine's main memory until the backward pass, by TRL, to save GPU
-    memory. Refused on a CPU, which has no other memory."""
-    precision: Literal["auto", "bf16", "fp32", "fp64"] = "auto"
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
     """`auto`: bf16 on an accelerator that supports it, fp32 elsewhere."""
-    optimizer: str = "adamw_torch"
-    """Optimiser by the name transformers gives it, e.g. `adamw_torch`, `sgd`."""
-    scheduler: str = "linear"
-    """Learning-rate schedule by the name transformers gives it."""
-    warmup_steps: float = Field(default=0, ge=0)
-    """Steps of linear warm-up; a number below 1 is a share of all steps."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW's weight decay."""
-    max_grad_norm: float = Field(default=1.0, ge=0)
-    """Gradient clipping; 0 turns it off."""
-    normalize: Literal["tokens", "conversations", "lengths"] = "tokens"
-    """N of the step loss: unmasked tokens in the accumulated window over all processes, or
-    conversations in it. Those of weight 0 count. `lengths`: rows in it, each row's loss the mean
-    over its own tokens (GRPO)."""
-    shuffle: bool = True
-    """Shuffle rows anew in each epoch."""
     seed: int = 0
-    """Seed of shuffling, dropout and new weights."""
-    log_every: int = Field(default=5, ge=1)
-    """Steps between log lines; the first step is always logged."""
-    probe: bool = True
-    """Follow log(pi / pi_0), the looseness of the bound of Lemma 1, on the first batch of each
-    process: one forward pass a log line. ReFit and SWiFt also measure the variance of the first
-    step's gradient: at most 16 forward passes of a row."""
+    """Seed of shuffling, dropout, ties and new weights."""
     save: Literal["epoch", "end", "keep"] = "epoch"
     """When to save: after each epoch, to resume from (`checkpoint-*`, gone once training is done),
     or only the end result; `keep`: after each epoch, and these stay."""
-    save_limit: int = Field(default=4, ge=1)
-    """Most saved epochs at a time."""
+    log_every: int = Field(default=5, ge=1)
+    """Steps between log lines; the first step is always logged."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Options of TRL's configuration by their names there (SFTConfig, DPOConfig), word for word:
+    schedule, warm-up, betas, weight decay, clipping, optimiser, `report_to` …"""
 
-    @model_validator(mode="after")
-    def _check_floor(self) -> Self:
-        if self.floor and self.scheduler != "cosine":
-            raise ValueError(
-                f"floor: found {self.floor:g} with scheduler {self.scheduler!r}; expected cosine"
-            )
-        return self
+    @field_validator("arguments")
+    @classmethod
+    def _check_arguments(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        ours = [name for name in arguments if name in OURS or name.startswith("hub_")]
+        if ours:
+            raise ValueError(f"found {ours[0]}, which convbench sets; remove it")
+        return arguments
 
 
 class Recipe(FrozenModel):
     """How a policy is learnt from a judged run."""
-
-    OLD_KEYS: ClassVar = {"args.rounds": "rounds", "args.filter": "filter"}
 
     name: Name
     """Name on the command line."""
@@ -309,7 +231,8 @@ class Recipe(FrozenModel):
     """Its name in tables and pictures, as its paper writes it; empty takes `name`. A recipe that
     extends another one has a label of its own, or none."""
     trainer: str | None
-    """Script under `trainers/` by its stem, or a path to your own; null trains nothing."""
+    """Learner: `weighted_sft`, `preference`, `distil`, `critic`, `sweet`, or a path to your own
+    program; null trains nothing."""
     model: str | None = None
     """Model to start from: a path or Hub id; null takes the run's own policy."""
     data: Data = Data()
@@ -339,13 +262,13 @@ class Recipe(FrozenModel):
     """Which self-edits are learnt (`seal`). `best-of-k`: each passage's best one; `improves`: every
     one that raises the accuracy (SEAL, equation 2); `right`: every one after which the task is
     solved (SEAL, few-shot). Null is for recipes that learn from others."""
-    launch: str = "none"
-    """Launch spec. Without `--launch` it is used if this machine has the accelerators it asks for;
-    otherwise one process trains."""
+    launch: str = "auto"
+    """Launch spec that the recipe asks for. Without `--launch` it is used if this machine has the
+    accelerators and their memory; otherwise another is chosen, and a line says so."""
     eval_protocol: str | None = None
     """Protocol the result is evaluated in; null takes the run's."""
     args: dict[str, Any] = Field(default_factory=dict)
-    """Settings of your own trainer script."""
+    """Settings of SWEET's stages, or of your own program."""
     reference: str | None = None
     """Where this learner is specified."""
     run: str | None = None
@@ -353,11 +276,6 @@ class Recipe(FrozenModel):
     runs: tuple[str, ...] = ()
     """Filled in by `convbench train --run A --run B`: the runs after the first, of one log with
     it."""
-
-    @property
-    def shuffles_rows(self) -> bool:
-        """Return whether rows are shuffled; a curriculum has a fixed order."""
-        return self.fit.shuffle and self.data.order == "shuffled"
 
 
 class LaunchSpec(FrozenModel):

@@ -66,7 +66,7 @@ def turn_advantages(run: Run, source: str | None = None) -> Advantages:
     if source is not None and source not in by_source:
         raise RunError(f"{path}: found no credit by {source!r}; available: {sources}")
     if source is None and len(by_source) != 1:
-        how = "name one" if by_source else "run convbench credit first (convbench credit --help)"
+        how = "name one" if by_source else "convbench train sweet gives it"
         raise RunError(f"{path}: found credit by {sources}; expected one source; {how}")
     return by_source[source if source is not None else next(iter(by_source))]
 

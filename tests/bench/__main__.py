@@ -18,26 +18,17 @@ from tests.bench import (
     browser_kills,
     calls,
     cores,
-    coverage,
-    crews,
-    judges,
     leaks,
     local,
-    mutations,
-    packing,
     real,
     records,
     sandbox,
     scale,
-    step_memory,
-    tastes,
     thinking,
     tools,
-    verdict,
     viewer,
 )
 from tests.bench.bench import Bench, Row
-from tests.trainers.bench import speed
 
 BENCHES: dict[str, Bench] = {
     "help": records.help_time,
@@ -51,24 +42,13 @@ BENCHES: dict[str, Bench] = {
     "scale": scale.scale,
     "viewer": viewer.viewer,
     "viewer-million": viewer.million,
-    "training": speed,
-    "packing": packing.packing,
     "sandbox": sandbox.gradings,
     "browser-kills": browser_kills.kills,
     "adaptations": adaptations.adaptations,
     "local": local.local,
-    "coverage": coverage.coverage,
     "real": real.real,
-    "mutations": mutations.mutations,
-    "judges": judges.judges,
     "leaks": leaks.leaks,
     "cores": cores.cores,
-    "crews": crews.crews,
-    "shards": crews.listing,
-    "step_memory": step_memory.step_memory,
-    "tastes": tastes.tastes,
-    "verdict-rule": verdict.rule,
-    "verdict": verdict.verdict,
 }
 
 LONG = ("verdict", "viewer-million", "browser-kills")

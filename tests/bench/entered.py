@@ -51,7 +51,7 @@ def train() -> None:
     from convbench.options.shared import SpecOptions
     from convbench.options.train import TrainOptions
 
-    sets = ("fit.max_steps=1", "fit.batch_size=2", "fit.accumulation=1", "fit.probe=false")
+    sets = ("fit.max_steps=1", "fit.batch_size=2", "fit.accumulation=1")
     specs = SpecOptions(sets=sets)
     run_train(TrainOptions("swift", (Path("run"),), specs=specs, calls=QUIET, in_process=True))
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from convbench import catalog
 from convbench.experiments.evaluate import evaluate_policy
+from convbench.experiments.training import train_recipe
 from convbench.judges.command import judge_run
-from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

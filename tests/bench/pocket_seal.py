@@ -24,7 +24,7 @@ from convbench.experiments.seal_report import as_markdown
 from convbench.judges.adaptation.accuracies import UNTRAINED, Values, edit_accuracies
 from convbench.judges.command import judge_run
 from convbench.judges.run import judges_of
-from convbench.learn.export import FILTERS
+from convbench.learn.train import FILTERS
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

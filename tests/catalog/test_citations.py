@@ -58,7 +58,7 @@ def test_an_entry_has_authors_title_and_year(paper) -> None:
     assert paper.year in paper.key
 
 
-def test_lines_of_a_conference_a_preprint_and_a_single_author() -> None:
+def test_lines_of_a_conference_and_a_preprint() -> None:
     lines = [PAPERS[key].reference_line for key in ("mukherjee2025offline", "zhou2025sweetrl")]
     assert lines == [
         "Mukherjee et al., Offline RL by Reward-Weighted Fine-Tuning for Conversation "
@@ -66,7 +66,6 @@ def test_lines_of_a_conference_a_preprint_and_a_single_author() -> None:
         "Zhou et al., SWEET-RL: Training Multi-Turn LLM Agents on Collaborative Reasoning Tasks, "
         "2025 (arXiv 2503.15478)",
     ]
-    assert PAPERS["ionides2008truncated"].reference_line.startswith("Ionides, Truncated Importance")
 
 
 def test_convbench_has_one_author_year_and_version_here_and_in_citation_cff() -> None:

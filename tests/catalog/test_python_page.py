@@ -85,7 +85,7 @@ def test_judge_with_metrics_and_details_and_a_judge_of_pairs(towns: Typist) -> N
 
 def test_a_learner_of_a_file(towns: Typist) -> None:
     towns("judge", "--judge", "brief", "--run", "runs/towns")
-    said = towns("train", "ranked", "--model", "local:pocket", "--run", "runs/towns", "--dry-run")
+    said = towns("train", "halved", "--model", "local:pocket", "--run", "runs/towns", "--dry-run")
     assert said.code == 0, said.err
     assert "18 conversations about 6 questions" in said.out
     assert "omitted: 9 flagged" in said.out, "the check of the page flags a shout"

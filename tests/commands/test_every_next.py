@@ -18,7 +18,7 @@ from tests.support.next_runs import run_to_end
 BUILD = "build demo --tasks 4 --samples 1 --temperatures 0.5 --model scripted:policy --run runs/"
 TRAIN = (
     "train swift --run runs/demo --set fit.max_steps=1 --set fit.batch_size=2 "
-    "--set fit.accumulation=1 --set fit.probe=false --out"
+    "--set fit.accumulation=1 --out"
 )
 LINES = {
     "build": [f"{BUILD}built", f"{BUILD}dry --dry-run"],
@@ -42,10 +42,10 @@ LINES = {
     "demo": ["demo --tasks 20"],
 }  # fmt: skip
 """What is typed, by command; `make test` takes the first of each."""
-SILENT = ("plan", "query", "export", "doctor")
+SILENT = ("query", "export", "doctor")
 """Commands after which nothing is to be typed."""
 ELSEWHERE = {
-    "pull": "a Hub", "credit": "a critic",
+    "pull": "a Hub",
     "merge": "parts of a run",
     "status": "batches at a provider", "cancel": "batches at a provider",
 }  # fmt: skip

@@ -12,9 +12,9 @@ from tests.support.app import app
 
 WORDS = {
     "report": (), "view": (), "judge": (), "status": (),
-    "cancel": (), "show": ("demo",), "credit": ("critic",),
+    "cancel": (), "show": ("demo",),
     "export": ("--to", "trl"), "train": ("swift",),
-    "plan": ("swift",), "eval": ("scripted:echo",), "publish": ("me/set",),
+    "eval": ("scripted:echo",), "publish": ("me/set",),
     "query": ("select 1",), "gold": (),
 }  # fmt: skip
 """Commands that read runs, with what else they must be told."""

@@ -20,30 +20,24 @@ from tests.helpers.hub_client import Client
 from tests.support.exhaustive import first_of
 from tests.support.processes import PATIENCE_S, until
 
-SLOW = '''
-"""A trainer that writes down its processes and never ends."""
+SLOW = """
 import os, subprocess, sys, time
-from convbench.learn import weights
-from convbench.learn.job import script
-from convbench.learn.select import select
 
-def data(job):
-    """Log, reward, weigh."""
-    return weights.weigh_refit(select(job.run, job.recipe.data), job.recipe.weighting)
-
-def fit(job, weighted):
-    """Start a child in a session of its own, then hang; each says who it is."""
+def run(folder, recipe):
     words, quiet = [sys.executable, "-c", STUBBORN], subprocess.DEVNULL
     child = subprocess.Popen(words, stdout=quiet, stderr=quiet, start_new_session=True)
-    name = job.folder / f"pids-{os.environ.get('RANK', '0')}"
+    name = folder / f"pids-{os.environ.get('RANK', '0')}"
     name.write_text(f"{os.getpid()} {child.pid} {os.getppid()} ")
     while True:
         time.sleep(1)
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 if __name__ == "__main__":
-    script(data, fit)
-'''
+    from trainers import common
+
+    common.main(run)
+"""
+"""A trainer that starts a child in a session of its own, writes down who they are, and hangs."""
 
 
 def alive(pid: int) -> bool:

@@ -178,22 +178,6 @@ def test_the_shipped_file_compares_the_five_kinds() -> None:
     assert [part.step.kind for part in plan_steps(spec)] == ["build", "judge"] * 5
 
 
-def test_the_plan_tells_the_device_hours_of_adaptations(tmp_path: Path) -> None:
-    """20 edits of one step and of ten times as many: the answers take the rest."""
-    hours = []
-    for epochs in (8, 80):
-        judge = JUDGE.format(learner="null").replace("epochs: 8", f"epochs: {epochs}")
-        (tmp_path / "quick.yaml").write_text(judge)
-        file = tmp_path / "plan.yaml"
-        text = SPEC.format(judge=tmp_path / "quick.yaml").replace("[base, seal]", "[base]")
-        file.write_text(text)
-        planned = stages.experiment(str(file), run=tmp_path / "out", dry_run=True)
-        hours.append(planned.plan.total_estimate.hours * 3600)
-    answers = 20 * 16 * 0.1 / 4
-    assert (hours[1] - answers) / (hours[0] - answers) == pytest.approx(10, rel=0.01)
-    assert hours[0] == pytest.approx(answers + 20 * 8 * 0.1, rel=0.01)
-
-
 def test_the_shipped_files_at_the_papers_scale() -> None:
     spec = catalog.load_spec(ExperimentSpec, "experiments", "seal")
     assert (spec.count, spec.samples, spec.sets["task.sample.each.test"]) == (250, 5, 1)

@@ -20,7 +20,7 @@ SPEC = {
     "extends": "pocket", "title": "served", "seeds": [0], "learners": ["refit"],
     "model": "vllm:pocket", "count": 6, "samples": 1, "temperatures": [0.7], "max_tokens": 16,
     "devices": {"vllm": {"policy": {"max-model-len": 512}}},
-    "recipe_sets": {"all": {"fit.max_steps": 1, "fit.probe": False, "fit.save": "end"}},
+    "recipe_sets": {"all": {"fit.max_steps": 1, "fit.save": "end"}},
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ CELLS = ("pocket-thinking-seed0", "pocket-standard-seed0")
 SPEC: dict[str, Any] = {
     "extends": "pocket", "title": "side by side", "seeds": [0], "modes": ["thinking", "standard"],
     "learners": ["refit"], "count": 6, "samples": 2, "temperatures": [0.7], "max_tokens": 24,
-    "recipe_sets": {"all": {"fit.max_steps": 2, "fit.probe": False, "fit.save": "end"}},
+    "recipe_sets": {"all": {"fit.max_steps": 2, "fit.save": "end"}},
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from convbench.experiments.step import OutcomeRecord
 from convbench.options.shared import CallOptions
 from convbench.store import Run
 from tests.helpers import stages
-from tests.helpers.cli import ROOT, convbench, finish, records, start, until
+from tests.helpers.cli import convbench, finish, records, start, until
 from tests.helpers.typed import type_here
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
@@ -30,11 +30,10 @@ WAIT_S = 600.0
 QUICK: dict[str, Any] = {
     "extends": "pocket", "title": "quick", "seeds": [0], "learners": ["base", "broken", "refit"],
     "count": 6, "samples": 2, "temperatures": [0.7], "max_tokens": 24,
-    "recipe_sets": {"all": {"fit.max_steps": 1, "fit.probe": False, "fit.save": "end"}},
+    "recipe_sets": {"all": {"fit.max_steps": 1, "fit.save": "end"}},
 }  # fmt: skip
 BREAKS = """
-
-def data(job):
+def rows(recipe, runs):
     raise ArithmeticError("the moon is in the way")
 """
 
@@ -45,8 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     recipes = tmp_path / "specs" / "recipes"
     recipes.mkdir(parents=True)
-    own = (ROOT / "trainers" / "refit.py").read_text()
-    (tmp_path / "broken.py").write_text(own.replace("\n\ndef fit(", f"{BREAKS}\n\ndef fit(", 1))
+    (tmp_path / "broken.py").write_text(BREAKS)
     (recipes / "broken.yaml").write_text("extends: refit\ntitle: broken\ntrainer: broken.py\n")
     (tmp_path / "quick.yaml").write_text(
         yaml.safe_dump({**QUICK, "modes": ["thinking", "standard"]})

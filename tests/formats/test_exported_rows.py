@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError
-from convbench.learn.export import export_run, load_training_data
-from convbench.learn.weights import Weighted
-from convbench.models.weights_path import content_hash
+from convbench.learn.export import export_run
+from convbench.learn.select import select
+from convbench.learn.sweet import candidate_key
+from convbench.learn.train import load_recipe
+from convbench.learn.weights import weigh
 from convbench.options.shared import SpecOptions
 from convbench.store.run import Run
 from tests.helpers import tiny
@@ -223,37 +225,24 @@ WEIGHTED = ["refit", "swift", "star-gate", "rft", "seal"]
 
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_weights_are_those_that_train_learns_with(name: str, run: Run) -> None:
-    """Whatever weighs: what `data` of the recipe's own trainer says, to the last digit."""
-    _, found = load_training_data(run, name, SpecOptions())
-    assert isinstance(found, Weighted)
+    """Whatever weighs: what training says, to the last digit."""
+    recipe = load_recipe(name, SpecOptions(), {})
+    found = weigh(select([run], recipe.data), recipe.weighting, recipe.fit.seed).of_conversations()
     written = rows(export_run(run, "trl", recipe=name).files["train"])
-    assert sorted(row["weight"] for row in written) == sorted(w for _, w in found.items if w > 0)
+    assert sorted(row["weight"] for row in written) == sorted(w for _, w in found if w > 0)
 
 
 OWN = """\
 extends: swift
 title: mine
-weighting: {{center: false, clip: 3.5}}
-data: {{metric: overall, least: {{"*": {{overall: 3}}}}}}
-trainer: {trainer}
+weighting: {center: false, clip: 3.5}
+data: {metric: overall, least: {"*": {overall: 3}}}
 """
-TRAINER = '''
-"""Weights that no recipe here has."""
-from convbench.learn.select import select
-from convbench.learn.weights import weigh_by_task
-
-def data(job):
-    """Twice the reward."""
-    return weigh_by_task(select(job.run, job.recipe.data), lambda rewards: [2 * r for r in rewards])
-
-def fit(job, weighted):
-    """Nothing."""
-'''
 
 
 def test_a_recipe_of_one_s_own_is_read_to_its_settings(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(OWN.format(trainer="swift"))
+    file.write_text(OWN)
     found = {
         row["messages"][-1]["content"]: row["weight"]
         for row in rows(export_run(run, "trl", recipe=str(file)).files["train"])
@@ -262,19 +251,10 @@ def test_a_recipe_of_one_s_own_is_read_to_its_settings(run: Run, tmp_path: Path)
     assert found == {"end q1 0": pytest.approx(6 / 4.5**0.5), "end q1 1": 3.5}
 
 
-def test_a_trainer_of_one_s_own_weighs(run: Run, tmp_path: Path) -> None:
-    trainer = tmp_path / "own.py"
-    trainer.write_text(TRAINER)
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"title: mine\ntrainer: {trainer}\n")
-    found = rows(export_run(run, "trl", recipe=str(file)).files["train"])
-    assert sorted(row["weight"] for row in found) == [0.2, 0.6, 0.6, 0.6, 1.2, 1.8, 2.0]
-
-
 def test_settings_can_be_set_as_train_has_them(run: Run) -> None:
     sets = SpecOptions(sets=("weighting.threshold=0.6",))
     done = export_run(run, "trl", recipe="star-gate", specs=sets)
-    assert ends(done.files["train"]) == ["end q0 2", "end q1 0", "end q1 1"]
+    assert ends(done.files["train"]) == ["end q0 2", "end q1 1"]
 
 
 def test_seal_s_filter_holds(run: Run) -> None:
@@ -337,18 +317,20 @@ def test_ms_swift_learns_as_the_note_says(run: Run, tmp_path: Path) -> None:
     assert [row["learnt"] for row in read(against, "false")] == [["<|eot_id|>"]] * 3
 
 
-def test_sweet_s_ranked_candidates_go_out_once_they_are_there(run: Run, tmp_path: Path) -> None:
-    """What `train sweet` left in the run, with the weights that it started from."""
-    folder, model = run.checkpoints_folder / "sweet", tiny.save_model(tmp_path / "model")
-    (folder / "critic").mkdir(parents=True)
-    (folder / "recipe.yaml").write_text(f"model: {model}\n")
-    trained = {"base_fingerprint": content_hash(str(model))}
-    (folder / "critic" / "training.json").write_text(json.dumps(trained))
-    ranked = [
-        {"conversation_id": "run-q0-2", "turn": 1, "text": text, "cut": False, "advantage": value}
-        for text, value in (("good", 1.0), ("bad", -1.0))
+def test_sweet_s_ranked_candidates_go_out_once_they_are_there(run: Run) -> None:
+    """What `train sweet` left in the run."""
+    folder = run.checkpoints_folder / "sweet"
+    (folder / "rank").mkdir(parents=True)
+    sampled = [
+        {"conversation_id": "run-q0-2", "turn": 1, "candidate": number, "text": text, "cut": False}
+        for number, text in enumerate(("good", "bad"))
     ]
-    (folder / "ranked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranked))
+    scores = [
+        {"key": candidate_key(row), "advantages": [value]}
+        for row, value in zip(sampled, (1.0, -1.0), strict=True)
+    ]
+    for name, found in (("candidates.jsonl", sampled), ("rank/scores.jsonl", scores)):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in found))
     small = SpecOptions(sets=("args.candidates=2", "args.pairs=1"))
     (pair,) = rows(export_run(run, "trl", recipe="sweet", specs=small).files["train"])
     assert [pair[key][0]["content"] for key in ("chosen", "rejected")] == ["good", "bad"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,18 +18,23 @@ from typing import Any
 
 import convbench
 from convbench import catalog
-from convbench.learn import launch
-from convbench.learn.export import with_filter
-from convbench.learn.job import Job
-from convbench.learn.pairs import Pairs, PolicyReply
-from convbench.learn.rows import PairRow, pair_rows, training_rows
-from convbench.learn.sweet.candidates import iter_histories
-from convbench.learn.sweet.pairs import Candidate, SweetArgs, critic_rows, policy_pairs
+from convbench.learn.credit import candidate_pairs
+from convbench.learn.pairs import Pairs, Reply
+from convbench.learn.rows import Material, Row, pair_rows, paired_material, weighted_material
+from convbench.learn.select import select
+from convbench.learn.sweet import (
+    SweetArgs,
+    candidate_places,
+    critic_rows,
+    trajectory_pairs,
+)
 from convbench.learn.tokens import ChatTokens, load_tokenizer
-from convbench.learn.train import split_sets, trainer_data
+from convbench.learn.train import load_recipe
 from convbench.models.weights_path import check_weights
 from convbench.options.shared import SpecOptions
+from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Recipe, Unit
+from convbench.store.run import Run
 from tests.golden.run import Record, make_run, records, rewrite, write
 from tests.helpers import smollm2, tiny
 
@@ -59,112 +65,128 @@ def load_chats(folder: Path) -> dict[str, ChatTokens]:
 
 
 @dataclass(frozen=True)
+class FixedChat:
+    """One chat template for all runs, in place of a model's."""
+
+    chat: ChatTokens
+
+    def of(self, run: Run) -> ChatTokens:
+        return self.chat
+
+
+@dataclass(frozen=True)
 class Log:
     """A judged run, and the tokenizers that make rows of it, by chat template."""
 
     run: Path
     chats: dict[str, ChatTokens]
 
-    def job(self, recipe: str, **sets: Any) -> Job:
+    def recipe(self, name: str, **sets: Any) -> Recipe:
         """Return a recipe on the run, with further settings."""
-        fixed = {"model": "local:pocket", "run": str(self.run), **SETS.get(recipe, {})}
-        found = catalog.load_spec(Recipe, "recipes", recipe, sets={**fixed, **sets})
-        return Job(found, self.run / "checkpoints" / recipe)
+        fixed = {"model": "local:pocket", "run": str(self.run), **SETS.get(name, {})}
+        return catalog.load_spec(Recipe, "recipes", name, sets={**fixed, **sets})
 
-    def data(self, job: Job) -> Any:
-        """Return what the recipe's trainer learns from."""
-        return trainer_data(
-            launch.load_trainer(launch.locate_trainer(str(job.recipe.trainer))), job
-        )
+    def material(self, recipe: Recipe, template: str) -> Material:
+        """Return what the recipe learns from."""
+        runs, chats = [Run.open(self.run)], FixedChat(self.chats[template])
+        if recipe.trainer != "preference":
+            return weighted_material(recipe, runs, chats, None)  # type: ignore[arg-type]
+        name = recipe.pairing.protocol
+        direct = catalog.load_spec(ProtocolSpec, "protocols", name) if name else None
+        return paired_material(recipe, runs, chats, None, direct)  # type: ignore[arg-type]
+
+    def rows(self, recipe: Recipe, template: str) -> list[Row]:
+        """Return the rows of a recipe under a template."""
+        material = self.material(recipe, template)
+        return list(material.tokenise(material.items, Counter()))
 
     def template_rows(self, template: str) -> Iterator[Line]:
         """Yield the rows of all conversations that train, whole and turn by turn."""
-        data = self.data(self.job("refit"))
         for unit in UNITS:
-            for row in training_rows(data, self.chats[template], unit=unit).rows:
-                name, ids = row.conversation_id, row.tokens.ids
-                whole = unit == "conversation" and row.part == 0
+            for row in self.rows(self.recipe("refit", **{"data.unit": unit}), template):
+                name, ids = row["conversation_id"], row["input_ids"]
+                whole = unit == "conversation" and row["row"] == 0
                 yield {
-                    "conversation": name, "unit": unit, "part": row.part,
+                    "conversation": name, "unit": unit, "part": row["row"],
                     **({"ids": ids} if whole else self._ids(template, name, ids)),
-                    "mask": _lengths(row.tokens.mask),
+                    "mask": _lengths(label != -100 for label in row["labels"]),
                 }  # fmt: skip
 
-    def weights(self, recipe: str) -> Iterator[Line]:
+    def weights(self, name: str) -> Iterator[Line]:
         """Yield the weight of every token of each row of a recipe."""
-        job = self.job(recipe)
-        unit = job.recipe.data.unit
-        rows = training_rows(self.data(job), self.chats["pocket"], unit=unit).rows
-        for row in rows:
+        recipe = self.recipe(name)
+        for row in self.rows(recipe, "pocket"):
+            learnt = zip(row["weights"], row["labels"], strict=True)
+            (weight,) = {weight for weight, label in learnt if label != -100}
             yield {
-                "conversation": row.conversation_id, "unit": unit, "part": row.part,
-                "weight": float(row.weight),
+                "conversation": row["conversation_id"], "unit": recipe.data.unit,
+                "part": row["row"], "weight": float(weight),
             }  # fmt: skip
 
-    def pairs(self, recipe: str) -> Iterator[Line]:
+    def pairs(self, name: str) -> Iterator[Line]:
         """Yield the pairs of a recipe under each template."""
-        data = self.data(self.job(recipe))
-        for template, chat in self.chats.items():
-            yield from _pair_lines(template, pair_rows(data, chat).rows)
+        for template in self.chats:
+            yield from _pair_lines(template, self.rows(self.recipe(name), template))
 
-    def trajectories(self, recipe: str) -> Iterator[Line]:
+    def trajectories(self, name: str) -> Iterator[Line]:
         """Yield pairs of conversations, and the rows of each as a critic reads them, with the runs
         of tokens of one turn: turn and length, -1 for what the policy did not say."""
-        job = self.job(recipe, trainer="sweet_critic")
-        found, settings = self.data(job), SweetArgs.from_args(job.recipe.args, recipe)
-        talks = {}
-        for held, items in ((False, found.items), (True, found.held)):
-            for pair in items:
-                talks |= {item.conversation_id: item for item in pair}
-                better, worse = (item.conversation_id for item in pair)
-                yield {"better": better, "worse": worse, "held": held}
+        recipe = self.recipe(name)
+        args, talks = SweetArgs.from_recipe(recipe), {}
+        pairs, _ = trajectory_pairs(select([Run.open(self.run)], recipe.data), args, recipe)
+        for better, worse, held in pairs:
+            talks |= {better.id: better, worse.id: worse}
+            yield {"better": better.id, "worse": worse.id, "held": held}
         for template, chat in self.chats.items():
-            for name, item in talks.items():
-                rows = critic_rows(job.run.manifest.protocol, item, chat, settings)
-                for part, row in enumerate(rows):
-                    turns = [[turn, len(list(run))] for turn, run in groupby(row.turns)]
+            for item in talks.values():
+                rows = critic_rows(item, FixedChat(chat), args)  # type: ignore[arg-type]
+                assert rows is not None
+                for part, ids in enumerate(rows["ids"]):
+                    turns = [[turn, len(list(run))] for turn, run in groupby(rows["turns"][part])]
                     yield {
-                        "conversation": name, "template": template, "part": part,
-                        **self._ids(template, name, row.ids), "turns": turns,
+                        "conversation": item.id, "template": template, "part": part,
+                        **self._ids(template, item.id, ids), "turns": turns,
                     }  # fmt: skip
 
     def candidates(self) -> Pairs:
         """Return SWEET's pairs of candidates; every reply has five, with advantages."""
-        job = self.job("sweet")
-        settings = SweetArgs.from_args(job.recipe.args, "sweet")
-        logged = job.log()
-        turns = {
-            (item.conversation_id, turn, rounds): [
-                Candidate(PolicyReply(f"Candidate {n} of {turn}.", n == 3), (7 * n + turn) % 5 / 4)
+        recipe = self.recipe("sweet")
+        args, logged = SweetArgs.from_recipe(recipe), select([Run.open(self.run)], recipe.data)
+        places = {
+            (item.id, turn, rounds): [
+                ((7 * n + turn) % 5 / 4, Reply(f"Candidate {n} of {turn}.", n == 3))
                 for n in range(5)
             ]
-            for item, turn, rounds in iter_histories(logged, settings)
+            for item, turn, rounds in candidate_places(logged, args)
         }
-        return policy_pairs(logged, turns, settings, job.recipe.fit.seed)
+        return candidate_pairs(logged, places, args, recipe.fit.seed)
 
     def candidate_pairs(self) -> Iterator[Line]:
         """Yield SWEET's pairs of candidates under one template."""
-        yield from _pair_lines("pocket", pair_rows(self.candidates(), self.chats["pocket"]).rows)
+        chats = FixedChat(self.chats["pocket"])
+        material = pair_rows(self.candidates(), self.recipe("sweet"), chats, None)  # type: ignore[arg-type]
+        yield from _pair_lines("pocket", material.tokenise(material.items, Counter()))
 
     def edits(self) -> Iterator[Line]:
         """Yield the self-edits that each of SEAL's filters keeps."""
         for name in FILTERS:
-            asked = self.job("seal", filter=name).recipe
-            sets = split_sets(with_filter(SpecOptions(), asked).sets)[0]
-            for item, weight in self.data(self.job("seal", **sets)).items:
-                yield {"filter": name, "conversation": item.conversation_id, "weight": weight}
+            sets = {"filter": name, "model": "local:pocket"}
+            recipe = load_recipe("seal", SpecOptions(), sets)
+            material = self.material(recipe, "pocket")
+            for item, (weight, *_) in material.items:
+                yield {"filter": name, "conversation": item.id, "weight": weight}
 
     @cached_property
-    def _whole(self) -> dict[str, dict[str, tuple[int, ...]]]:
+    def _whole(self) -> dict[str, dict[str, list[int]]]:
         """Ids of each conversation's first row, by template."""
-        data = self.data(self.job("refit"))
+        whole = self.recipe("refit", **{"data.unit": "conversation"})
         return {
             template: {
-                row.conversation_id: row.tokens.ids
-                for row in training_rows(data, chat, unit="conversation").rows
-                if row.part == 0
+                row["conversation_id"]: row["input_ids"]
+                for row in self.rows(whole, template)
+                if row["row"] == 0
             }
-            for template, chat in self.chats.items()
+            for template in self.chats
         }
 
     def _ids(self, template: str, name: str, ids: Sequence[int]) -> Line:
@@ -186,9 +208,10 @@ def _lengths(mask: Iterable[int]) -> list[int]:
     return [*([0] if lengths[0][0] else []), *(length for _, length in lengths)]
 
 
-def _pair_lines(template: str, rows: Iterable[PairRow]) -> Iterator[Line]:
+def _pair_lines(template: str, rows: Iterable[Row]) -> Iterator[Line]:
     for row in rows:
-        yield {"template": template, "question": row.task, **row.trainer_fields()}
+        ids = {name: row[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")}
+        yield {"template": template, "question": row["task"], **ids}
 
 
 def run_with_references(folder: Path) -> Path:

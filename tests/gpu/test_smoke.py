@@ -38,7 +38,7 @@ TWO = {
     "learners": ["base", "refit", "refit:lean"], "count": 20, "samples": 2, "temperatures": [0.7],
     "recipe_sets": {
         "all": {"fit.max_steps": 2, "fit.save": "end", "fit.precision": "bf16"},
-        "refit:lean": {"fit.packing": True, "fit.activation_offloading": True},
+        "refit:lean": {"fit.packing": True, "fit.arguments.activation_offloading": True},
     },
 }  # fmt: skip
 

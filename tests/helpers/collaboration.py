@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from convbench.catalog import load_spec
-from convbench.learn.log import LoggedConversation
 from convbench.schema import (
     Conversation,
     Example,
@@ -55,10 +52,6 @@ def talk(name: str, sample: int, replies: Sequence[str]) -> Conversation:
     )  # fmt: skip
 
 
-def logged(name: str, sample: int, replies: Sequence[str], reward: float) -> LoggedConversation:
-    return LoggedConversation.from_conversation(talk(name, sample, replies), example(name), reward)
-
-
 def judged_run(
     folder: Path,
     told: Sequence[tuple[str, Sequence[str], float]],
@@ -89,15 +82,3 @@ def judged_run(
         append(run.conversations_file, [made])
         append(run.verdicts_file, [verdict])
     return run
-
-
-@dataclass
-class Trained:
-    """Both stages of one training, with the trainers that did them."""
-
-    base: Path
-    folder: Path
-    options: dict[str, Any]
-    """What it was asked with."""
-    critic: Any
-    policy: Any

@@ -10,14 +10,9 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
-from typing import Any
 
 from convbench import catalog
-from convbench.learn.job import Job, TrainContext
-from convbench.learn.run_trainer import run_trainer
-from convbench.learn.sweet.pairs import SweetArgs
-from convbench.models.weights_path import check_weights
-from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.shared import RunSettings
 from convbench.pocket import speakers
 from convbench.pocket.world import LETTERS, PROPERTIES
 from convbench.rollout.manifest import make_manifest
@@ -30,19 +25,11 @@ from convbench.schema import (
     Turn,
     Verdict,
 )
-from convbench.schema.recipe import LaunchSpec
 from convbench.store import Run
 from convbench.tasks.load import load_examples
-from tests.helpers import tiny
 
 ASKED = 3
 """Questions of a conversation."""
-SETS: dict[str, Any] = {
-    "data.unit": "conversation", "fit.batch_size": 8, "fit.max_steps": None,
-    "fit.optimizer": "adamw_torch", "fit.scheduler": "cosine", "fit.max_grad_norm": 1.0,
-    "fit.log_every": 20, "args.select": "gap", "args.gap": 0.5, "args.wording": "I need {hidden}.",
-    "args.held_out": 0,
-}  # fmt: skip
 
 
 def planted(folder: Path, tasks: int, samples: int, seed: int = 0) -> tuple[Run, dict[str, int]]:
@@ -105,19 +92,3 @@ def _talk(
         sample=int(name.partition("#")[2].partition("~")[0]), turns=tuple(turns), stop="marker",
         ended="2026-01-01T00:00:00.000", systems={"assistant": "", "human": ""},
     )  # fmt: skip
-
-
-def critic(run: Run, **sets: Any) -> Path:
-    """Train stage 1 alone on the run; return the folder of the checkpoint that it belongs to."""
-    from convbench.learn.sweet.stages import critic_recipe
-
-    folder = run.checkpoints_folder / "sweet"
-    model = Path(sets.pop("model", None) or check_weights("pocket"))
-    job = Job.from_file(tiny.resolved(folder, "sweet", run, model, **{**SETS, **sets}))
-    settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
-    stage = Job(critic_recipe(job.recipe, settings), folder / "critic")
-    launch = catalog.load_spec(LaunchSpec, "launch", "none")
-    run_trainer(
-        stage, TrainContext(CallOptions(quiet=True), SpecOptions(), launch, in_process=True)
-    )
-    return folder

@@ -7,9 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from convbench.learn import launch
-from convbench.learn.job import Job
-from convbench.learn.pairs import PolicyReply
 from convbench.schema import (
     Conversation,
     Example,
@@ -166,42 +163,8 @@ def make_run(
     return run
 
 
-def resolved(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> Path:
-    """Write a shipped recipe, resolved, with quick settings; returns the file."""
-    import yaml
-
-    from convbench import catalog
-    from convbench.schema.recipe import Recipe
-
-    quick = {
-        "fit.max_steps": 3, "fit.optimizer": "sgd", "fit.scheduler": "constant",
-        "fit.learning_rate": 0.1, "fit.max_grad_norm": 0.0, "fit.gradient_checkpointing": False,
-        "fit.save": "end", "fit.log_every": 1, "fit.batch_size": 4,
-        "fit.accumulation": 1, "fit.seed": 2, "data.unit": "conversation",
-    }  # fmt: skip
-    where = {"model": str(model), "run": str(run.path)}
-    found = catalog.load_spec(Recipe, "recipes", recipe, sets={**quick, **where, **sets})
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(found.model_dump(mode="json")))
-    return file
-
-
 REWARDS = ((0.0, 0.0, 1.0), (0.6, 0.9, 0.1), (0.3, 0.3, 0.3))
 """Rewards of three questions' conversations; the last question tells nothing apart."""
-
-
-def prepared(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> tuple[Job, Any]:
-    """Resolve a recipe in a new folder of this one, and return it with what its trainer learns
-    from."""
-    from convbench.learn.train import trainer_data
-
-    job = Job.from_file(
-        resolved(folder / str(len(list(folder.iterdir()))), recipe, run, model, **sets)
-    )
-    return job, trainer_data(
-        launch.load_trainer(launch.locate_trainer(str(job.recipe.trainer))), job
-    )
 
 
 def judged_run(folder: Path, model: str = "local:nowhere") -> Run:
@@ -217,8 +180,3 @@ def judged_run(folder: Path, model: str = "local:nowhere") -> Run:
     judged.append((held, [verdict(held, 1.0)]))
     examples = [*(example(name) for name in names), example("t0", "test")]
     return make_run(folder, judged, examples, model=model)
-
-
-def reply(text: str, cut: bool = False) -> PolicyReply:
-    """What the policy said."""
-    return PolicyReply(text, cut)

@@ -62,7 +62,7 @@ def run(installed: Path, tmp_path: Path) -> Run:
 def test_specs_trainers_weights_and_pages_are_in_it(installed: Path) -> None:
     package = installed / "convbench"
     for name in ("specs/tasks/arc.yaml", "specs/schemas/task.json", "specs/models.yaml",
-                 "trainers/swift.py", "pocket/weights/model.safetensors", "tasks/demo.jsonl",
+                 "trainers/weighted_sft.py", "pocket/weights/model.safetensors", "tasks/demo.jsonl",
                  "reports/paper/results.csv", "catalog/scaffolds/task.yaml",
                  "constraints.txt", "py.typed"):  # fmt: skip
         assert (package / name).is_file(), f"the wheel lacks {name}"

@@ -220,7 +220,7 @@ def test_a_training_that_tells_no_processes_had_one(checkpoint: Path) -> None:
     for processes in ({}, {"processes": 4}):
         (checkpoint / "training.json").write_text(json.dumps({**training, **processes}))
         _, body = dry(checkpoint)
-        assert f"accumulated x {processes.get('processes', 1)} processes" in body
+        assert f"on {processes.get('processes', 1)} processes" in body
 
 
 def test_results_are_paired_with_base(checkpoint: Path) -> None:

@@ -159,7 +159,7 @@ def test_what_a_model_read_is_no_reward(rocks: Run, asked: list[str]) -> None:
     stages.judge(rocks.path, "answers@openai/gpt-4o")
     assert sql(rocks, "select distinct reward, failure from verdicts") == [(None, None)]
     with pytest.raises(TrainError, match="found no verdicts"):
-        select(rocks, Data())
+        select([rocks], Data())
 
 
 def test_replies_that_are_no_letter_are_asked_again_and_then_fail(

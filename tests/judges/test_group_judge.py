@@ -12,8 +12,8 @@ import pytest
 from convbench.judges.group import group_schema, read_group
 from convbench.judges.replies import Complaint
 from convbench.judges.resolve import resolve_judge
-from convbench.learn import weights
 from convbench.learn.select import select
+from convbench.learn.weights import weigh
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.query import run_query
 from convbench.store.run import Run
@@ -67,8 +67,8 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
     beside = stages.judge_result(run.path, "rules").panel
     assert beside is not None
     assert (len(beside.judges), beside.pairs) == (2, ()), "it agrees with no judge over questions"
-    selection = select(run, Data(judge="relative@openai/judge"))
-    items = weights.weigh_swift(selection, Weighting()).items
+    selection = select([run], Data(judge="relative@openai/judge"))
+    items = weigh(selection, Weighting()).of_conversations()
     given = {logged.conversation.sample: weight for logged, weight in items}
     assert given == pytest.approx({0: -1.0, 1: 0.0, 2: 1.0}), "standardised within a question"
 

@@ -63,12 +63,12 @@ def test_a_judge_of_the_other_speaker_is_asked_by_schema_and_queried(scored: Run
 
 def test_scores_of_the_other_speaker_are_no_reward(scored: Run) -> None:
     with pytest.raises(TrainError, match="found no verdicts"):
-        select(scored, Data())
+        select([scored], Data())
 
 
 def test_least_scores_of_the_other_speaker_leave_conversations_out(scored: Run) -> None:
     stages.judge(scored.path, "rules")
-    every = select(scored, Data(judge="rules", flagged="keep"))
+    every = select([scored], Data(judge="rules", flagged="keep"))
     data = Data(judge="rules", flagged="keep", least={"simulator": {"leaked": 1}})
     train = {
         row.conversation_id for row, question in scored.joined_rows() if question.split == "train"
@@ -80,7 +80,7 @@ def test_least_scores_of_the_other_speaker_leave_conversations_out(scored: Run) 
         )
         if value == 1
     }
-    kept = select(scored, data)
+    kept = select([scored], data)
     assert {one.conversation.conversation_id for one in kept.logged} == leaked & train
     assert len(every.logged) == len(train)
-    assert kept.skipped["below data.least"] == len(train - leaked)
+    assert kept.left_out["below data.least"] == len(train - leaked)

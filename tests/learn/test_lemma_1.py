@@ -6,11 +6,13 @@ from itertools import product
 
 import pytest
 
-from convbench.learn import weights
+from convbench.learn.weights import group_weights
+from convbench.schema.recipe import Weighting
 from tests.support.later import later
 
 torch = later("torch")
 
+REFIT = Weighting(center=False, scale=False)
 CONTEXTS, ACTIONS, OBSERVATIONS, STEPS = 2, 2, 2, 2
 PAIRS = ACTIONS * OBSERVATIONS
 TRAJECTORIES = list(product(range(ACTIONS), range(OBSERVATIONS), repeat=STEPS))
@@ -26,7 +28,7 @@ class World:
         self.observe = torch.rand(CONTEXTS, 1 + PAIRS, ACTIONS, OBSERVATIONS, **draw).softmax(-1)
         raw = torch.rand(CONTEXTS, len(TRAJECTORIES), **draw)
         self.rewards = torch.stack(
-            [torch.tensor(weights.reward_weights(row.tolist()), dtype=torch.float64) for row in raw]
+            [torch.tensor(group_weights(row.tolist(), REFIT), dtype=torch.float64) for row in raw]
         )
         self.logging = torch.randn(CONTEXTS, 1 + PAIRS, ACTIONS, **draw)
         self.stream = stream

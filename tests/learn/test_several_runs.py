@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,15 @@ from convbench.errors import UsageError
 from convbench.experiments.seal import RoundsWithTable
 from convbench.experiments.train import run_train
 from convbench.hub.send import publish_as_model
-from convbench.learn import launch
-from convbench.learn.job import Job
-from convbench.learn.rows import TrainingRow, training_rows
-from convbench.learn.train import TrainResult
+from convbench.learn.rows import Chats, Row, weighted_material
+from convbench.learn.train import TrainResult, load_recipe
+from convbench.models.weights_path import check_weights
 from convbench.options.publish import PublishOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.reports.document import mean_of
 from convbench.store.run import Run
-from tests.helpers import stages, tiny
+from tests.helpers import stages
 
 QUIET = CallOptions(quiet=True)
 SETS = (
@@ -46,26 +46,24 @@ def trained(runs: list[Run]) -> Path:
     """A checkpoint of both, the second counted twice."""
     done = run_train(TrainOptions(
         "refit", run=tuple(run.path for run in runs), calls=QUIET, in_process=True,
-        specs=SpecOptions(sets=(*SETS, "data.align=rank", "data.mix=[1,2]")),
+        specs=SpecOptions(sets=(*SETS, "data.mix=[1,2]")),
     ))  # fmt: skip
     assert isinstance(done, TrainResult)
     assert done.path is not None
     return done.path
 
 
-def rows_of(run: Run, folder: Path, *others: Run) -> list[TrainingRow]:
-    named = {"runs": [str(one.path) for one in others], "data.align": "rank"}
-    job = Job.from_file(tiny.resolved(folder, "refit", run, Path("local:pocket"), **named))
-    weighted = job.training_data(launch.load_trainer(launch.locate_trainer("refit")))
-    return list(training_rows(weighted, job.chat, others=job.other_chats).rows)
+def rows_of(*runs: Run) -> list[Row]:
+    """The rows of a training on runs."""
+    recipe = load_recipe("refit", SpecOptions(), {})
+    material = weighted_material(recipe, runs, Chats(check_weights("pocket"), "loss"), None)
+    return list(material.tokenise(material.items, Counter()))
 
 
 @pytest.mark.exhaustive
-def test_each_runs_rows_are_those_it_has_alone(runs: list[Run], tmp_path: Path) -> None:
+def test_each_runs_rows_are_those_it_has_alone(runs: list[Run]) -> None:
     """Under its own protocol, whichever run is named first."""
-    alone = [rows_of(run, tmp_path / run.path.name) for run in runs]
-    together = rows_of(runs[1], tmp_path / "both", runs[0])
-    assert together == [*alone[1], *alone[0]]
+    assert rows_of(runs[1], runs[0]) == [*rows_of(runs[1]), *rows_of(runs[0])]
 
 
 def test_where_it_comes_from_stands_in_the_checkpoint_and_its_card(
@@ -77,7 +75,7 @@ def test_where_it_comes_from_stands_in_the_checkpoint_and_its_card(
     assert [part["task"] for part in told["runs"]] == ["pocket", "pocket-collaboration"]
     assert [part["share"] for part in told["runs"]] == [1, 2]
     second = told["runs"][1]["conversations"]
-    assert told["counts"]["rows of further runs"] == 2 * second > 0
+    assert told["counts"]["rows"] == told["runs"][0]["conversations"] + 2 * second > 0
     done = publish_as_model(
         PublishOptions("me/both", checkpoint=trained, dry_run=True, folder=tmp_path / "card")
     )
@@ -115,9 +113,8 @@ def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
     second = done.result.rounds.rounds[1]
     told = json.loads((second.checkpoint / "training.json").read_text())
     assert [part["run"] for part in told["runs"]] == [second.run.manifest.id, runs[0].manifest.id]
-    assert told["counts"]["rows of further runs"] == pytest.approx(
-        told["counts"]["rows"] / 2, abs=1.1
-    )
+    new, old = (part["conversations"] for part in told["runs"])
+    assert told["runs"][1]["share"] == pytest.approx(min(1, new / old), abs=1e-3)
     result = stages.report(runs[0].path, plots=True)
     part = result.document.parts[0]
     (table,) = [table for table in part.tables if table.name == "rounds"]

@@ -13,7 +13,7 @@ from convbench.learn.tokens import ChatTokens
 from convbench.models.local import LocalModel
 from convbench.models.weights_path import check_model
 from convbench.schema import Conversation, Reasoning, Sent
-from convbench.schema.reasoning import Replay, Trained
+from convbench.schema.reasoning import Replay
 from tests.helpers import tiny
 from tests.helpers.tiny import PROTOCOL
 from tests.helpers.tokenizers import SHIPPED, tokenizer
@@ -45,7 +45,7 @@ def tagged(text: str) -> Reasoning:
     return Reasoning(text=text, via="tags", frame=("<think>\n ", "\n</think>\n\n\n"))
 
 
-def chat_of(name: str, reasoning: Trained = "loss") -> ChatTokens:
+def chat_of(name: str, reasoning: str = "loss") -> ChatTokens:
     return ChatTokens(tokenizer(name), reasoning=reasoning)
 
 
@@ -100,20 +100,17 @@ def test_what_is_trained_on_is_what_was_served(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_reasoning_is_learnt_shown_or_left_out(name: str) -> None:
+def test_reasoning_is_learnt_or_left_out(name: str) -> None:
     end = chat_of(name).tokenizer.decode([chat_of(name).end_of_turn])
     conversation = talk("never", (thinking("THOUGHT0"), thinking("THOUGHT1")))
-    loss, context, drop = (
-        learnt(chat_of(name, mode), conversation) for mode in ("loss", "context", "drop")
-    )  # type: ignore[misc]
+    loss, drop = (learnt(chat_of(name, mode), conversation) for mode in ("loss", "drop"))
     for number, text in enumerate(loss):
         frame = chat_of(name).frame
         assert text.startswith(("THOUGHT", frame.opens))
         assert text.endswith(f"THOUGHT{number}{frame.closes}POLICY{number}{end}")
-    assert context == [f"POLICY0{end}", f"POLICY1{end}"]
-    assert [text.removeprefix(chat_of(name).frame.head) for text in drop] == context
-    rows = rows_of(chat_of(name, "context"), conversation)
-    assert sum("THOUGHT" in text for row in rows for on, text in row if not on) == 2
+    frame = chat_of(name).frame
+    spoken = [text.removeprefix(frame.head).removeprefix(frame.closes) for text in drop]
+    assert spoken == [f"POLICY0{end}", f"POLICY1{end}"]
     assert "THOUGHT" not in str(rows_of(chat_of(name, "drop"), conversation))
 
 
@@ -125,12 +122,13 @@ def test_a_thought_is_written_as_the_template_writes_it(name: str) -> None:
     turn = prompted_replies(PROTOCOL, conversation)[-1]
     messages = [*turn.messages, {"role": "assistant", "content": "POLICY1",
                 "reasoning": turn.reply.reasoning}]  # fmt: skip
-    whole = chat._render_messages(messages, day=DAY)
+    whole = chat.render_messages(messages, day=DAY)
     prompt = chat.render_prompt(turn.messages, DAY)
-    if not chat.frame.known or "THOUGHT1" not in whole or not whole.startswith(prompt):
-        assert not chat.frame.known or "nothink" in name or name.startswith("gemma4")
+    shows = "THOUGHT1" in whole
+    if not shows or not whole.startswith(prompt):
+        assert not shows or "nothink" in name
         return
-    ids, _ = chat.encode_reply(prompt, chat.prompt_ids(turn.messages, DAY), turn.reply)
+    ids = chat.reply_ids(prompt, chat.prompt_ids(turn.messages, DAY), turn.reply)[:-1]
     said = prompt + chat.tokenizer.decode(ids)
     assert whole.startswith(said)
 

@@ -16,10 +16,10 @@ from convbench.learn import launch as launching
 from convbench.models import open_model
 from convbench.models.devices import Placement, check_apart, list_devices, placement_of
 from convbench.models.local import CUDA_SHARE, cache_bytes
-from convbench.options.shared import CallOptions, devices_as_pairs, parse_devices
+from convbench.options.shared import CallOptions, SpecOptions, devices_as_pairs, parse_devices
 from convbench.rollout.calls import device_placement
 from convbench.schema import Sampling
-from convbench.schema.recipe import Fit, LaunchSpec
+from convbench.schema.recipe import LaunchSpec, Recipe
 from convbench.schema.run import Devices, Role
 from tests.helpers.vllm import python
 
@@ -166,20 +166,24 @@ def test_a_local_model_gets_the_first_of_its_devices(monkeypatch: pytest.MonkeyP
         open_model("local:pocket", placement=Placement(vllm={}))
 
 
-def test_training_gets_its_devices_and_a_port_of_its_own(tmp_path: Path) -> None:
-    two = CallOptions(devices=("trainer=[1,2]",))
-    assert (launching.count_accelerators(CallOptions()), launching.count_accelerators(two)) == (
-        4,
-        2,
-    )
-    names = launching.trainer_devices(two)
-    ddp, one = (catalog.load_spec(LaunchSpec, "launch", name) for name in ("ddp", "none"))
-    assert launching.worker_environment(ddp, 2, names)["CUDA_VISIBLE_DEVICES"] == "1,2"
-    assert launching.worker_environment(one, 2, names)["CUDA_VISIBLE_DEVICES"] == "1"
-    assert launching.worker_environment(one, 0, ())["CUDA_VISIBLE_DEVICES"] == ""
-    recipe = tmp_path / "recipe.yaml"
-    launching.launch_command(ddp, Path("swift.py"), recipe, Fit(), 2, 12345)
-    assert yaml.safe_load((tmp_path / "accelerate.yaml").read_text())["main_process_port"] == 12345
+@pytest.mark.parametrize(
+    ("launch", "devices", "seen"),
+    [("ddp", "[1,2]", "1,2"), ("none", "[1,2]", "1"), ("none", "[]", "")],
+)
+def test_training_gets_its_devices_and_a_port_of_its_own(
+    launch: str, devices: str, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show = [sys.executable, "-c", "import os; print('sees', os.environ['CUDA_VISIBLE_DEVICES'])"]
+    monkeypatch.setattr(launching, "guard_command", lambda command: show)
+    calls = CallOptions(devices=(f"trainer={devices}",))
+    recipe = catalog.load_spec(Recipe, "recipes", "swift")
+    spec = catalog.load_spec(LaunchSpec, "launch", launch)
+    context = launching.Context("pocket", None, calls, SpecOptions())
+    launching.start_program("weighted_sft", tmp_path, recipe, context, spec)
+    assert (tmp_path / "train.log").read_text() == f"sees {seen}\n"
+    if launch == "ddp":
+        ports = yaml.safe_load((tmp_path / "accelerate.yaml").read_text())
+        assert ports["main_process_port"] > 0
 
 
 def test_a_share_of_a_device_is_weights_and_cache_together() -> None:

@@ -18,8 +18,7 @@ from convbench.judges.adaptation.grader import open_grader
 from convbench.judges.adaptation.learner import Question
 from convbench.judges.adaptation.settings import InnerSettings
 from convbench.learn.select import select
-from convbench.learn.sweet.candidates import sample_candidates
-from convbench.learn.sweet.pairs import SweetArgs
+from convbench.learn.sweet import sample_missing
 from convbench.models import aliases
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
@@ -189,10 +188,8 @@ def test_candidates_too(provider: Provider, tmp_path: Path) -> None:
 
     sets = catalog.parse_sets(["args.candidates=2", "args.held_out=0", "args.share=1"])
     recipe = catalog.load_spec(Recipe, "recipes", "sweet", sets=sets)
-    chosen, settings = select(run, recipe.data), SweetArgs.from_args(recipe.args, recipe.name)
-    sample_candidates(
-        run, recipe, chosen, settings, tmp_path / "c.jsonl", QUIET.with_specs(specs.folders)
-    )
+    chosen, calls = select([run], recipe.data), QUIET.with_specs(specs.folders)
+    sample_missing(run, recipe, chosen, tmp_path / "c.jsonl", calls, check=False)
     assert with_settings(drained(provider), 512), "candidates"
 
 

@@ -11,6 +11,7 @@ import pytest
 from convbench import catalog
 from convbench.errors import SpecError
 from convbench.learn.pairs import first_messages
+from convbench.learn.select import Logged
 from convbench.prompts import refuse_absent_choices
 from convbench.schema import Choice, ProtocolSpec, TaskSpec
 from convbench.store import Run
@@ -116,13 +117,11 @@ def test_a_policy_is_not_evaluated_or_trained_so_either(typist: Typist, task: Pa
     talk = next(run.conversations())
     direct = catalog.load_spec(ProtocolSpec, "protocols", "direct")
 
-    class Item:
-        example, conversation = run.examples[talk.example_id], talk
-
+    item = Logged(run, talk, run.examples[talk.example_id], "t", 1.0)
     with pytest.raises(SpecError, match=r"--set pairing\.protocol=chat"):
-        first_messages(run.manifest, direct, Item)  # type: ignore[arg-type]
-    found = first_messages(run.manifest, CHAT, Item)  # type: ignore[arg-type]
-    assert found == [{"role": "user", "content": Item.example.question}]
+        first_messages(item, direct)
+    found = first_messages(item, CHAT)
+    assert found == [{"role": "user", "content": item.example.question}]
 
 
 def test_a_template_that_asks_whether_there_are_choices_is_fine() -> None:

@@ -216,4 +216,4 @@ def test_training_without_test_questions_says_so(tmp_path: Path) -> None:
     )
     stages.judge(tmp_path / "run", "rules")
     result = stages.train("swift", tmp_path / "run", model="local:pocket", dry_run=True)
-    assert "no question of split test (4 train): there is nothing to evaluate on" in result.notes
+    assert "no question of split test (4 train): nothing to evaluate on" in result.notes

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from convbench.engine.reply_cache import ReplyCache
 from convbench.errors import NotRegularError, RunError
-from convbench.learn.job import Job
-from convbench.learn.run_trainer import write_recipe
+from convbench.learn.launch import write_recipe
 from convbench.schema import ModelConfig
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
@@ -120,7 +119,7 @@ def test_a_recipe_replaces_a_link(run: Run, victim: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").symlink_to(victim)
     recipe = catalog.load_spec(Recipe, "recipes", "refit").model_copy(update={"run": "../.."})
-    write_recipe(Job(recipe, folder))
+    write_recipe(folder, recipe)
     assert victim.read_bytes() == VICTIM
     assert not (folder / "recipe.yaml").is_symlink()
 

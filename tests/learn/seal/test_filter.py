@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from convbench import catalog
-from convbench.catalog import parse_sets
 from convbench.errors import TrainError
 from convbench.experiments.seal import SealArgs, seal_args
-from convbench.learn import weights
-from convbench.learn.export import FILTERS
 from convbench.learn.select import select
+from convbench.learn.train import FILTERS, load_recipe
+from convbench.learn.weights import weigh
+from convbench.options.shared import SpecOptions
 from convbench.schema import Conversation, Verdict
-from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.helpers import tiny
 
@@ -46,10 +44,10 @@ def edits(folder: Path, contexts: dict[str, tuple[float, tuple[float | None, ...
 
 def kept(run: Run, name: str) -> list[str]:
     """The edits that a filter keeps."""
-    recipe = catalog.load_spec(Recipe, "recipes", "seal", sets=parse_sets(FILTERS[name]))
-    found = weights.weigh_star_gate(select(run, recipe.data), recipe.weighting)
-    assert {weight for _, weight in found.items} == {1.0}
-    return sorted(item.conversation.key for item, _ in found.items)
+    recipe = load_recipe("seal", SpecOptions(), {"filter": name})
+    found = weigh(select([run], recipe.data), recipe.weighting, 0).of_conversations()
+    assert {weight for _, weight in found} == {1.0}
+    return sorted(item.conversation.key for item, _ in found)
 
 
 def test_an_all_harmful_context(tmp_path: Path) -> None:
@@ -74,7 +72,7 @@ def test_no_gain_is_no_improvement(tmp_path: Path) -> None:
 
 
 def test_the_recipe_holds_the_papers_values() -> None:
-    recipe = catalog.load_spec(Recipe, "recipes", "seal")
+    recipe = load_recipe("seal", SpecOptions(), {})
     assert recipe.lora is not None
     assert (recipe.lora.r, recipe.lora.alpha, recipe.lora.merge) == (64, 128, True)
     assert len(recipe.lora.target_modules) == 7
@@ -87,13 +85,14 @@ def test_the_recipe_holds_the_papers_values() -> None:
 
 
 def test_the_few_shot_recipe_holds_the_papers_values() -> None:
-    recipe = catalog.load_spec(Recipe, "recipes", "seal-few-shot")
+    recipe = load_recipe("seal-few-shot", SpecOptions(), {})
     assert recipe.lora is not None
     assert (recipe.lora.r, recipe.lora.alpha, recipe.lora.merge) == (16, 16, True)
     assert set(recipe.lora.target_modules) == {
         "q_proj", "v_proj", "gate_proj", "up_proj", "down_proj",
     }  # fmt: skip
     fit = recipe.fit
-    assert (fit.learning_rate, fit.epochs, fit.scheduler) == (5e-5, 8, "cosine")
+    assert (fit.learning_rate, fit.epochs) == (5e-5, 8)
+    assert fit.arguments["lr_scheduler_type"] == "cosine"
     assert (fit.batch_size, fit.batch) == (5, 5)
     assert (recipe.rounds, recipe.filter) == (1, "right")

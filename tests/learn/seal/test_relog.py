@@ -20,7 +20,7 @@ torch = later("torch")
 QUIET = CallOptions(quiet=True)
 SETS = (
     "fit.max_steps=1", "fit.batch_size=8", "fit.accumulation=1", "fit.precision=fp32",
-    "fit.gradient_checkpointing=false", "fit.save=end", "fit.probe=0", "fit.learning_rate=1.0e-4",
+    "fit.gradient_checkpointing=false", "fit.save=end", "fit.learning_rate=1.0e-4",
 )  # fmt: skip
 
 

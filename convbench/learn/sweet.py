@@ -1,0 +1,381 @@
+"""SWEET-RL (Zhou et al. 2025): its settings, and the rows of its stages.
+
+Stage 1 trains a critic that sees the hidden reference on pairs of conversations of one task,
+equation (2). Stage 2 samples candidate replies at the policy's turns, ranks them by the critic's
+advantage, equation (3), and trains the policy on pairs of them without the hidden text, equation
+(4). `credit.py` goes through the stages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from convbench.engine.jobs import run_in_loop
+from convbench.errors import ConvbenchError, TrainError
+from convbench.learn.pairs import Reply
+from convbench.learn.rows import (
+    Chats,
+    Material,
+    Row,
+    Rows,
+    day_of,
+    prompted_replies,
+)
+from convbench.learn.select import Logged, Selection, name_hash, select
+from convbench.learn.tokens import ChatTokens, PromptedReply, Unrenderable
+from convbench.learn.weights import Ties, break_ties, equal_indices
+from convbench.models.model import Model
+from convbench.models.weights_path import SHIPPED_REFS, content_hash, policy_weights
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import check_affordable, max_calls, open_caller, raise_stop
+from convbench.rollout.candidates import (
+    CandidateJob,
+    CandidatePosition,
+    candidate_rows,
+    open_candidate_model,
+    sample_candidates,
+)
+from convbench.rollout.plan import seen_before
+from convbench.schema import Message, ToolCall
+from convbench.schema.base import FrozenModel
+from convbench.schema.recipe import Fit, Recipe
+from convbench.store.checkpoint import Checkpoint
+from convbench.store.run import Run
+from convbench.views import SEPARATOR, own_turns
+
+CRITIC, CANDIDATES, RANK, SCORES = "critic", "candidates.jsonl", "rank", "scores.jsonl"
+Normalize = bool | Literal["turn", "trajectory"]
+Place = tuple[str, int, int]
+"""(conversation id, turn, rounds of tools before it) of a reply of the policy."""
+
+
+class SweetArgs(FrozenModel):
+    """`args` of recipes `sweet` and `mt-dpo`."""
+
+    hidden: tuple[str, ...] = ("reference",)
+    """Hidden fields of the example that the critic sees; none makes it a plain trajectory DPO."""
+    wording: str = "In light of the final answer, which the agent does not see:\n{hidden}"
+    """How the critic is shown them; `{hidden}` stands for the fields."""
+    select: Literal["best", "gap"] = "best"
+    """Pairs: of tasks whose best reward is at least `top` the best against each lower one
+    (backend), or all that differ by at least `gap` (frontend)."""
+    top: float = 1.0
+    """Least best reward of a task (`best`)."""
+    gap: float = Field(default=0.1, gt=0)
+    """Least difference in reward (`gap`)."""
+    beta: float = Field(default=0.1, gt=0)
+    """beta of equation (2)."""
+    nll: float = Field(default=0.01, ge=0)
+    """Weight of the chosen side's negative log-likelihood in stage 2."""
+    critic_nll: float = Field(default=0.0, ge=0)
+    """The same in stage 1."""
+    normalize: Normalize = "turn"
+    """`turn`: the sum over turns of the mean over each one's tokens, equation (3); `trajectory`:
+    the mean over all tokens of all turns, as the released trainer has it; false sums (the
+    ablation). True is `turn`."""
+    informed_reference: bool = True
+    """Whether the reference that candidates are scored against sees the hidden fields too, as in
+    equation (3); the released code's does not."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the conversations whose turns get candidates, at least one."""
+    held_out: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the train tasks on which the critic is only measured."""
+    candidates: int = Field(default=16, ge=2)
+    """Replies sampled at each policy turn."""
+    pairs: int = Field(default=4, ge=1)
+    """Pairs a turn: one from the top half, one from the bottom half, at random."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Sampling temperature of the candidates."""
+    conversations: int | None = Field(default=None, ge=1)
+    """Conversations a task whose turns get candidates; null: all. Equal histories count once."""
+    critic: dict[str, Any] = Field(default_factory=dict)
+    """What the critic's `fit` has otherwise than the recipe's."""
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe) -> SweetArgs:
+        """Return a recipe's args as settings. Raises TrainError if they are invalid."""
+        try:
+            return cls.model_validate(recipe.args)
+        except ValidationError as error:
+            raise TrainError(_invalid(f"recipe {recipe.name!r}: args", error)) from None
+
+
+def critic_recipe(recipe: Recipe) -> Recipe:
+    """Return stage 1's recipe: the same, named NAME-critic, with `args.critic` over its `fit`.
+
+    Raise TrainError for invalid values."""
+    values = {**recipe.fit.model_dump(), **SweetArgs.from_recipe(recipe).critic}
+    try:
+        fit = Fit.model_validate(values)
+    except ValidationError as error:
+        raise TrainError(_invalid(f"recipe {recipe.name!r}: args.critic", error)) from None
+    return recipe.model_copy(
+        update={"name": f"{recipe.name}-critic", "trainer": "critic", "fit": fit}
+    )
+
+
+def trajectory_material(
+    recipe: Recipe, runs: Sequence[Run], chats: Chats, limit: int | None
+) -> Material:
+    """Return the pairs (better, worse) of conversations of one task for equation (2), to train on
+    and held out. Raise TrainError if there are none to train on, or without a hidden field."""
+    args, selection = SweetArgs.from_recipe(recipe), select(runs, recipe.data)
+    pairs, ties = trajectory_pairs(selection, args, recipe)
+
+    def tokenise(some: Sequence[tuple[Logged, Logged, bool]], counts: Counter[str]) -> Rows:
+        for better, worse, held in some:
+            sides = [_trajectory(item, chats, args, limit, counts) for item in (better, worse)]
+            if not all(sides):
+                continue
+            counts["pairs held out" if held else "pairs"] += 1
+            chosen, rejected = sides
+            yield {
+                "task": better.task,
+                "held": held,
+                "chosen_ids": chosen["ids"],
+                "chosen_turns": chosen["turns"],
+                "rejected_ids": rejected["ids"],
+                "rejected_turns": rejected["turns"],
+            }
+
+    end = chats.of(runs[0]).end_of_turn
+    return Material(selection, "pair of conversations", pairs, tokenise, ties=ties, end_of_turn=end)
+
+
+def trajectory_pairs(
+    selection: Selection, args: SweetArgs, recipe: Recipe
+) -> tuple[list[tuple[Logged, Logged, bool]], Ties | None]:
+    """Return ((better, worse, whether held out) of every pair, summary of ties among the best)."""
+    pairs: list[tuple[Logged, Logged, bool]] = []
+    tied = looked = 0
+    rule = recipe.pairing.ties
+    for task, logged in selection.by_task().items():
+        held = is_held(task, args.held_out)
+        if args.select == "gap":
+            pairs += [
+                (a, b, held)
+                for a in logged
+                for b in logged
+                if a.reward - b.reward >= args.gap - 1e-12
+            ]
+            continue
+        rewards = [item.reward for item in logged]
+        if max(rewards) < args.top - 1e-9 or min(rewards) == max(rewards):
+            continue
+        best = equal_indices(rewards, max(rewards))
+        looked, tied = looked + 1, tied + (len(best) > 1)
+        for winner in break_ties(best, rule, recipe.fit.seed, task, "best"):
+            top = logged[winner]
+            pairs += [(top, item, held) for item in logged if item.reward < top.reward]
+    if not any(not held for *_, held in pairs):
+        raise TrainError(
+            f"no pair of conversations is left to train on under select: {args.select}; build more "
+            "samples per task, or change args.top or args.gap"
+        )
+    for better, worse, _ in pairs:
+        hidden_text(better, args)  # a missing field is refused now
+        hidden_text(worse, args)
+    return pairs, Ties(rule, tied, looked) if args.select == "best" else None
+
+
+def is_held(task: str, share: float) -> bool:
+    """Return True if a task is in the held-out share; it is the same on every machine."""
+    number = int.from_bytes(name_hash(f"held/{task}")[:6], "big")
+    return number / 2**48 < share
+
+
+def hidden_text(item: Logged, args: SweetArgs) -> str:
+    """Return the hidden text that the critic sees, "" if no field is hidden. Raises TrainError if a
+    hidden field is missing."""
+    hidden = item.example.hidden
+    missing = [name for name in args.hidden if name not in hidden]
+    if missing:
+        raise TrainError(
+            f"example {item.example.example_id}: found no hidden field {missing[0]!r}; it has "
+            f"{sorted(hidden)}; name them with --set args.hidden='[...]'"
+        )
+    text = "\n".join(str(hidden[name]) for name in args.hidden)
+    return args.wording.replace("{hidden}", text) if args.hidden else ""
+
+
+def with_hidden_text(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """Return the messages with the text put before the content of the first user message."""
+    out = list(seen)
+    for index, message in enumerate(out):
+        if text and message["role"] == "user":
+            out[index] = {**message, "content": f"{text}{SEPARATOR}{message['content']}"}
+            break
+    return tuple(out)
+
+
+def check_base(folder: Path, model: str) -> None:
+    """Raise TrainError without a finished critic in the folder, or if the model's weights are not
+    those that it was trained from: the reference of stage 2 is the same model."""
+    trained = Checkpoint(folder / CRITIC)
+    if not trained.is_finished:
+        raise TrainError(f"{trained.folder}: found no finished critic; convbench train trains it")
+    before, now = trained.training.get("base_fingerprint"), content_hash(model)
+    if before != now:
+        raise TrainError(
+            f"{trained.folder}: trained from weights {before}, but {model} now holds {now}; "
+            "expected the same base in both stages; restore the weights, or start again with "
+            "--out DIR"
+        )
+
+
+def candidate_places(selection: Selection, args: SweetArgs) -> list[tuple[Logged, int, int]]:
+    """Return (conversation, turn, rounds of tools before it) of every reply that gets candidates.
+
+    Equal histories come once; tasks held out from the critic do not come."""
+    items = [
+        item
+        for task, logged in selection.by_task().items()
+        if not is_held(task, args.held_out)
+        for item in logged[: args.conversations]
+    ]
+    ids = sorted((item.id for item in items), key=lambda name: name_hash(f"share/{name}"))
+    sampled = set(ids[: max(1, round(args.share * len(ids)))])
+    seen: set[str] = set()
+    places = []
+    for item in items:
+        if item.id not in sampled:
+            continue
+        for turn in own_turns(item.protocol, item.conversation):
+            for rounds in range(item.conversation.turns[turn].reply_count):
+                before = seen_before(item.protocol, item.conversation, turn, rounds)
+                mark = json.dumps([item.task, before], default=str)
+                if mark not in seen:
+                    seen.add(mark)
+                    places.append((item, turn, rounds))
+    return places
+
+
+def missing_candidates(selection: Selection, args: SweetArgs, file: Path) -> list[CandidateJob]:
+    """Return every candidate that the file does not hold yet."""
+    known = {(*place_of(row), row["candidate"]) for row in candidate_rows(file)}
+    return [
+        (
+            item.conversation,
+            CandidatePosition(conversation_id=item.id, turn=turn, rounds=rounds, candidate=number),
+        )
+        for item, turn, rounds in candidate_places(selection, args)
+        for number in range(args.candidates)
+        if (item.id, turn, rounds, number) not in known
+    ]
+
+
+def sample_missing(
+    run: Run, recipe: Recipe, selection: Selection, file: Path, calls: CallOptions, *, check: bool
+) -> None:
+    """Append the missing candidates to the file; with `check` only see that they could be asked
+    for, with nothing sent or loaded.
+
+    Raise what stopped it early, or TrainError if some failed; the same call then resumes."""
+    args = SweetArgs.from_recipe(recipe)
+    jobs = missing_candidates(selection, args, file)
+    if not jobs:
+        return
+
+    async def sample() -> Any:
+        model = _open_model(run, recipe, calls)
+        try:
+            if check:
+                check_affordable(model, calls)
+                return None
+            many = max_calls(calls, [model])
+            async with open_caller(run, calls, "candidates", many, [model]) as caller:
+                return await sample_candidates(
+                    run, model, jobs, file, caller, many, args.temperature
+                )
+        finally:
+            await model.aclose()
+
+    done = run_in_loop(sample)
+    if done is None:
+        return
+    raise_stop(done.jobs)
+    if done.failures:
+        count, (words, _) = done.failures.total(), done.failures.most_common(1)[0]
+        raise TrainError(
+            f"{count} candidates failed, e.g. {words}; run the command again to resume"
+        )
+
+
+def place_of(row: Mapping[str, Any]) -> Place:
+    """Return the place of the logged reply that a candidate is an alternative to."""
+    return row["conversation_id"], row["turn"], row.get("rounds", 0)
+
+
+def reply_of(row: Mapping[str, Any]) -> Reply:
+    """Return a candidate's reply, its text and calls, without reasoning."""
+    calls = tuple(ToolCall.model_validate(call) for call in row.get("calls", ()))
+    return Reply(row["text"], row["cut"], calls=calls)
+
+
+def candidate_key(row: Mapping[str, Any]) -> str:
+    """Return a key that is equal for candidates of one place with the same content."""
+    return json.dumps([place_of(row), reply_of(row).content_key, row["cut"]])
+
+
+def critic_rows(item: Logged, chats: Chats, args: SweetArgs) -> Row | None:
+    """Return a conversation as the critic reads it: `ids` and `turns` of its rows, the hidden text
+    before its first user message; None without a token of the policy."""
+    text = hidden_text(item, args)
+    replies = [
+        PromptedReply(with_hidden_text(reply.messages, text), reply.reply)
+        for reply in prompted_replies(item.protocol, item.conversation)
+    ]
+    return turn_rows(chats.of(item.run), replies, item)
+
+
+def turn_rows(chat: ChatTokens, replies: Sequence[PromptedReply], item: Logged) -> Row | None:
+    """Return `ids` of the rows of replies, and `turns`: the number of each token's reply, -1 where
+    it is context."""
+    rows = chat.token_rows(replies, day_of(item))
+    if not any(mark >= 0 for row in rows for mark in row.replies[1:]):
+        return None
+    return {"ids": [list(row.ids) for row in rows], "turns": [list(row.replies) for row in rows]}
+
+
+def _trajectory(
+    item: Logged, chats: Chats, args: SweetArgs, limit: int | None, counts: Counter[str]
+) -> Row:
+    """Return a conversation's rows for the critic; empty, with a count, if it cannot be read."""
+    try:
+        rows = critic_rows(item, chats, args)
+    except Unrenderable as error:
+        counts[f"pairs left out: {error}"] += 1
+        return {}
+    if rows is None:
+        counts["pairs left out: of a conversation without a token of the policy"] += 1
+        return {}
+    if limit is not None and max(map(len, rows["ids"])) > limit:
+        counts["pairs dropped"] += 1
+        return {}
+    return rows
+
+
+def _open_model(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
+    """Return the model that samples candidates: the one that is trained."""
+    member = run.manifest.policy_member
+    start = member.model
+    if recipe.model not in (None, member.model, member.weights):
+        try:
+            same = policy_weights(run.manifest) == recipe.model
+        except ConvbenchError:
+            same = False
+        if not same:
+            start = str(recipe.model if recipe.model in SHIPPED_REFS else f"local:{recipe.model}")
+            calls = calls.with_user_models(start)
+    return open_candidate_model(run, start, calls)
+
+
+def _invalid(where: str, error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in (where, *first['loc']))}: {first['msg']}"

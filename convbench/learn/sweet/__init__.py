@@ -1,1 +1,0 @@
-"""SWEET: the critic, candidates, their ranking, and the stages that join them."""

@@ -1,0 +1,98 @@
+"""Losses of weighted rows, token by token: what `loss.name` names.
+
+A loss is a function of the arguments that it names, and returns the loss of every token, shape
+(rows, tokens):
+
+    log_probs   log pi of each token of the policy, 0 elsewhere; carries the gradient
+    weights     the weight of each token, 0 elsewhere
+    reference   log pi_0 of each token under the model that training starts from, 0 elsewhere
+    low, high   `loss.low` and `loss.high`
+
+A file of your own (`loss.name: mine.py`) has one named `loss`; `reference` is computed only if it
+is asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from convbench.errors import SpecError
+from convbench.learn.launch import load_module
+from convbench.schema.recipe import Loss
+
+TokenLoss = Callable[..., Tensor]
+
+
+def nll(log_probs: Tensor, weights: Tensor) -> Tensor:
+    """Return -w log pi: with weights r ReFit, equation (5); standardised ones SWiFt, equation (9);
+    ones SFT (Mukherjee et al., NeurIPS 2025)."""
+    return -weights * log_probs
+
+
+def ppo(log_probs: Tensor, weights: Tensor, reference: Tensor, low: float, high: float) -> Tensor:
+    """Return -min(rho w, clip(rho, 1 - low, 1 + high) w), rho = pi / pi_0 of a token: PPO's
+    clipped surrogate on a log, equation (6) of Mukherjee et al.; Schulman et al. (2017), (7)."""
+    rho = (log_probs - reference).exp()
+    return -(rho * weights).minimum(rho.clamp(1 - low, 1 + high) * weights)
+
+
+def a_lol(log_probs: Tensor, weights: Tensor, reference: Tensor, low: float, high: float) -> Tensor:
+    """Return -w clip(rho, 1 - low, 1 + high) log pi, rho = pi / pi_0 of a whole row, a constant of
+    the gradient: advantage-leftover-lunch RL (Baheti et al., ICLR 2024)."""
+    rho = (log_probs - reference).sum(-1, keepdim=True).exp().detach()
+    return -weights * rho.clamp(1 - low, 1 + high) * log_probs
+
+
+LOSSES: dict[str, TokenLoss] = {"nll": nll, "ppo": ppo, "a-lol": a_lol}
+OF_ROWS = (a_lol,)
+"""Losses that take a row as one action, so that rows may not be packed into one."""
+
+
+def load_loss(settings: Loss) -> TokenLoss:
+    """Return the loss that `loss.name` names. Raise SpecError if there is none."""
+    if not settings.name.endswith(".py"):
+        if settings.name not in LOSSES:
+            raise SpecError(
+                f"loss.name: found {settings.name!r:.80}; expected one of {', '.join(LOSSES)}, or "
+                "the path of your own file (NAME.py)"
+            )
+        return LOSSES[settings.name]
+    path = Path(settings.name).expanduser()
+    module = load_module(path, f"convbench_loss_{path.stem}")
+    loss: TokenLoss | None = getattr(module, "loss", None)
+    if not callable(loss):
+        raise SpecError(
+            f"loss.name {settings.name!r}: found no function `loss(log_probs, weights)`"
+        )
+    return loss
+
+
+def needs_reference(loss: TokenLoss) -> bool:
+    """Return whether a loss asks for log pi_0."""
+    return "reference" in inspect.signature(loss).parameters
+
+
+def token_losses(
+    loss: TokenLoss, settings: Loss, log_probs: Tensor, weights: Tensor, reference: Tensor | None
+) -> Tensor:
+    """Return the loss of every token, called with the arguments that it names."""
+    known: dict[str, Any] = {
+        "log_probs": log_probs,
+        "weights": weights,
+        "reference": reference,
+        "low": settings.low,
+        "high": settings.high,
+    }
+    return loss(**{name: known[name] for name in inspect.signature(loss).parameters})
+
+
+def kl_divergence(policy: Tensor, base: Tensor) -> Tensor:
+    """Return KL(pi || base) in nats of every token, exact over the vocabulary, from logits of shape
+    (tokens, vocabulary)."""
+    policy, base = policy.log_softmax(-1), base.log_softmax(-1)
+    return (policy.exp() * (policy - base)).sum(-1)
