@@ -14,6 +14,7 @@ from convbench.errors import DataError
 from convbench.formats import readers
 from convbench.formats.fold import without_copies
 from convbench.formats.log import IRREGULAR, Item, LeftOut, LogConversation
+from convbench.formats.values import as_text
 from convbench.source import File
 
 PEEKED = 50
@@ -142,8 +143,15 @@ def _read_file(file: File, plan: ImportPlan, seen: Seen) -> Iterator[Item]:
 
 
 def _placed(items: Iterable[Item], where: str) -> Iterator[Item]:
+    """Yield items with their place, and with text where a log should have text."""
     for item in items:
         item.where = where
+        if isinstance(item, LogConversation):
+            for name in ("id", "task", "group", "split", "parent"):
+                setattr(item, name, as_text(getattr(item, name)) or None)
+            for message in item.messages:
+                message.text, message.reasoning = as_text(message.text), as_text(message.reasoning)
+                message.model = as_text(message.model) or None
         yield item
 
 

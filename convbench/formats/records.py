@@ -71,8 +71,6 @@ class Importer:
 
     def _records_of(self, log: LogConversation) -> list[tuple[str, BaseModel]]:
         notes: Counter[str] = Counter()
-        for name in ("id", "task", "group", "split", "parent"):
-            setattr(log, name, as_text(getattr(log, name)) or None)
         folded = fold(log, notes, self.plan.policy)
         example, facts = self._example(log, folded)
         key = example.example_id
