@@ -27,23 +27,17 @@ DIALOGUES = (
 """Names of what holds a complete dialogue."""
 INSIDE = (
     *("choices", "candidates", "generations", "output", "message", "kwargs", "args", "input"),
-    *(
-        "prompt",
-        "response",
-        "completion",
-        "completions",
-        "raw",
-        "content",
-        "text",
-        "full_text",
-        "problem",
-    ),
+    *("prompt", "response", "completion", "completions", "raw", "content", "text", "full_text"),
+    *("problem", "body"),
 )
 """Keys under which a request or response holds the rest, in the order they are looked for."""
 SYSTEMS = ("system", "instructions", "system_instruction", "systemInstruction")
 UNREAD = ("from", "additional_kwargs", "system_prompt", "function_calls")
 """Keys of a message that are read here."""
-KINDS = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"}
+KINDS = {
+    **{"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"},
+    **{"AIMessageChunk": "assistant", "SystemMessage": "system", "ToolMessage": "tool"},
+}
 """LangChain's types of messages."""
 ITEMS = ("function_call", "function_call_output", "reasoning", "message", "computer_call")
 """Types of items of Responses by which a list of them is known."""
@@ -222,6 +216,10 @@ def _parts(value: Any) -> Any:
 
 
 def _read_object(fields: dict[str, Any], role: Role, depth: int) -> list[LogMessage]:
+    if isinstance(fields.get("id"), list) and "kwargs" in fields:  # LangChain's own JSON
+        return read_chat(
+            {"type": fields["id"][-1], **as_mapping(fields["kwargs"])}, role, depth + 1
+        )
     text = _system(fields)
     out = [LogMessage("system", text)] if text else []
     if "parts" in fields:

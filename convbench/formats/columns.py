@@ -28,9 +28,17 @@ TWINS = (
     "human_ref",
 )
 ENDS = (("_a", "_b"), ("_0", "_1"), ("_1", "_2"), ("1", "2"))
-SCORES = ("reward", "rewards", "score", "scores", "rating", "metrics_data")
-LABELS = ("label", "kto_tag", "resolved", "target", "passed", "success", "correct")
+SCORES = (
+    *("reward", "rewards", "score", "scores", "rating", "metrics_data", "feedback_scores"),
+    "feedback",
+)
+LABELS = ("label", "kto_tag", "resolved", "target", "passed", "success", "correct", "feedback")
 """Columns that are 1 or true for a good reply, 0 or false for a bad one."""
+THUMBS = {
+    **dict.fromkeys(("positive", "up", "thumbs_up", "like", "good"), 1.0),
+    **dict.fromkeys(("negative", "down", "thumbs_down", "dislike", "bad"), 0.0),
+}
+"""What people say of a reply in one word."""
 SIGNS = {"a": -1.0, "b": 1.0, "tie": 0.0, "both": 0.0, "draw": 0.0, "equal": 0.0, "a=b": 0.0}
 """Which reply is better by the word that a verdict begins with: below 0 the first."""
 WORD = re.compile(r"(?:model_|response_|assistant_)?([ab])(?:>+[ab])?|(tie|both|draw|equal|a=b).*")
@@ -161,7 +169,8 @@ def take_rewards(row: Row) -> dict[str, float]:
         return {"reward": numbers[0]}
     for name in LABELS:
         value = row.look(name)
-        number = as_number(value)
+        number = THUMBS.get(snake(value)) if isinstance(value, str) else as_number(value)
+        number = as_number(value) if number is None else number
         if number in (0, 1) and (name != "target" or isinstance(value, bool)):
             row.take(name)
             return {"reward": float(number or 0)}
@@ -173,7 +182,7 @@ def named_scores(value: Any) -> dict[str, float]:
     of a list of {name, score}. `reward` is the only one, the one of that name, or `overall…`."""
     value = parsed(value)
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        value = {str(item.get("name")): first_of(item, "score", "value") for item in value}
+        value = {str(first_of(i, "name", "key")): first_of(i, "score", "value") for i in value}
     if isinstance(value, list):
         numbers = [as_number(item) for item in value]
         return {"reward": sum(n or 0.0 for n in numbers)} if numbers and None not in numbers else {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from convbench.formats.log import LogConversation, LogMessage
 from convbench.formats.readers.claude_agent_sdk import read_api_message
-from convbench.formats.values import as_list, as_mapping, kept
+from convbench.formats.values import as_list, as_mapping, as_text, kept
 
 whole_file = True
 TYPES = ("user", "assistant", "system")
@@ -35,12 +35,12 @@ def recognises(first: object) -> bool:
 def read(lines: Any, where: str) -> Iterator[LogConversation]:
     """Yield the session's conversations: one after each `/clear` and each compaction of what was
     said, and each sub-agent's."""
-    lines = [x for x in lines if isinstance(x, dict) and x.get("type") in TYPES]
+    agents = _agents(lines)
+    lines = [line for line in lines if line.get("type") in TYPES]
     logs: dict[tuple[str, int], LogConversation] = {}
     clears: Counter[str] = Counter()
     for line in _on_path([x for x in lines if isinstance(x.get("message"), dict | None)]):
-        session = line.get("sessionId")
-        agent = line.get("agentId") or ("side" if line.get("isSidechain") else "")
+        session, agent = line.get("sessionId"), agents[line.get("uuid")]
         if line.get("subtype") == "compact_boundary" or _said(line).startswith(
             "<command-name>/clear"
         ):
@@ -58,9 +58,21 @@ def read(lines: Any, where: str) -> Iterator[LogConversation]:
             yield log
 
 
+def _agents(lines: list[dict[str, Any]]) -> dict[Any, str]:
+    """Return the sub-agent of each line by its id, empty for the session's own; older versions do
+    not name it, but its first line has no parent in it."""
+    agents: dict[Any, str] = {}
+    for line in lines:
+        mark = line.get("uuid")
+        above = agents.get(line.get("parentUuid")) or f"side-{mark}"
+        agents[mark] = line.get("agentId") or (above if line.get("isSidechain") else "")
+    return agents
+
+
 def _said(line: dict[str, Any]) -> str:
     content = as_mapping(line.get("message")).get("content")
-    return content.lstrip() if isinstance(content, str) else ""
+    first = next(iter(content if isinstance(content, list) else [{"text": content}]), None)
+    return as_text(as_mapping(first).get("text")).lstrip()
 
 
 def _on_path(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
