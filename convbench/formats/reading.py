@@ -130,7 +130,7 @@ def _read_file(file: File, plan: ImportPlan, seen: Seen) -> Iterator[Item]:
     for where, value in chain(first, rows):
         if isinstance(value, DataError):
             items: Iterable[Item] = [LeftOut(str(value))]
-        elif not isinstance(value, dict | list):
+        elif not isinstance(value, dict) and not reader.recognises(value):
             items = [LeftOut(f"found {type(value).__name__}; expected an object")]
         elif getattr(reader, "whole_file", False):
             whole.append(value)
