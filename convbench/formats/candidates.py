@@ -8,7 +8,7 @@ from typing import Any
 from convbench.formats.chats import DIALOGUES, interleave, is_dialogue, joined, read_dialogue
 from convbench.formats.columns import Row, named_scores, snake, spoken, take_verdict, twins
 from convbench.formats.log import LogMessage
-from convbench.formats.values import as_list, as_mapping, as_number, first_of, parsed
+from convbench.formats.values import as_list, as_mapping, as_number, first_of
 
 PAIRS = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
 ENDINGS = ("", "_response", "_messages", "_conversations", "_output")
@@ -60,7 +60,7 @@ def _pair(row: Row, prompt: Messages, better: str, worse: str) -> Iterator[Candi
     scores = next((found for s in zip(*map(_score_columns, sides), strict=True)
                    if (found := row.take_numbers(*s))), [1.0, 0.0])  # fmt: skip
     for name, score in zip((better, worse), scores, strict=True):
-        value = parsed(row.take(name))
+        value = row.take(name)
         several = isinstance(value, list) and all(isinstance(text, str) for text in value)
         for reply in value if several else [value]:
             yield joined(prompt, spoken(reply, "assistant")), {"reward": score}, {}
@@ -88,12 +88,13 @@ def _rejected(row: Row, prompt: Messages, name: str) -> Iterator[Candidate]:
 def _twins(row: Row, prompt: Messages, base: str, first: str, second: str) -> Iterator[Candidate]:
     rewards = take_verdict(row, base, first, second)
     for number, end in enumerate((first, second)):
-        value = parsed(row.take(f"{base}{end}"))
+        value = row.take(f"{base}{end}")
         score = {} if rewards is None else {"reward": rewards[number]}
-        if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+        texts = as_list(value)
+        if texts and all(isinstance(text, str) for text in texts):  # one a turn
             asked = [m.text for m in prompt if m.role == "user"]
             asked = as_list(asked[0]) or asked if len(asked) == 1 else asked
-            whole = interleave(list(zip(asked, value, strict=False)))
+            whole = interleave(list(zip(asked, texts, strict=False)))
         else:
             whole = joined(prompt, spoken(value, "assistant"))
         yield whole, score, {"side": end.strip("_")}

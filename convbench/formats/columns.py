@@ -152,7 +152,12 @@ def wire_tools(value: Any) -> list[dict[str, Any]]:
             continue
         schema = as_mapping(first_of(function, "parameters", "input_schema", "inputSchema"))
         if schema.get("type") != "object":
-            schema = {"type": "object", "properties": schema}
+            is_schema = isinstance(schema.get("properties"), dict)
+            schema = (
+                {**schema, "type": "object"}
+                if is_schema
+                else {"type": "object", "properties": schema}
+            )
         about = as_text(function.get("description"))
         tools.append({"name": function["name"], "description": about, "parameters": schema})
     return [{"type": "function", "function": tool} for tool in tools]

@@ -1,5 +1,5 @@
 """Trajectories in ATIF (Harbor), version 1: steps of system, user and agent, results in the agent's
-step; sub-agents inside, or in files of their own."""
+step; sub-agents inside, or in files of their own. `datasets` reads Harbor's tasks, not these."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """Claude Code's sessions (~/.claude/projects/**.jsonl): a file is a session, and so is that of a
-sub-agent; older versions have sub-agents' lines in the same file."""
+sub-agent; older versions have sub-agents' lines in the same file.
+
+`datasets` reads them with the package teich: it stops at a line that is no object, joins what
+`/clear` and compaction part, and takes the program's lines for somebody's words.
+"""
 
 from __future__ import annotations
 

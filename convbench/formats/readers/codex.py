@@ -1,5 +1,8 @@
 """Codex' rollouts (~/.codex/sessions/**.jsonl): items of Responses in `response_item` lines, which
-`event_msg` lines repeat for the screen; before 2025-09 bare items."""
+`event_msg` lines repeat for the screen; before 2025-09 bare items.
+
+`datasets` reads them with the package teich, which takes the program's items for the user's.
+"""
 
 from __future__ import annotations
 

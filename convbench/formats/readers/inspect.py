@@ -1,6 +1,7 @@
 """Logs of Inspect (inspect_ai): `.eval`, an archive with a file a sample, or one JSON file.
 
-Source: inspect_ai's documentation, "Log Files", and its `EvalLog` and `EvalSample`.
+Source: inspect_ai's documentation, "Log Files", and its `EvalLog` and `EvalSample`. The reader of
+`datasets` (`eval`) gives samples without the log's header, and stops at ids that are no numbers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """OpenClaw: telemetry (`agent.start` with the history before it, tools, messages in and out), and
-stored sessions, which are those of the agent Pi in it: `session`, then `message` lines."""
+stored sessions, which are those of the agent Pi in it: `session`, then `message` lines.
+
+`datasets` reads sessions with the package teich, and of telemetry nothing.
+"""
 
 from __future__ import annotations
 
