@@ -145,19 +145,15 @@ def wire_tools(value: Any) -> list[dict[str, Any]]:
     """Return tools as the chat API takes them, from a list of them in any of its forms: wrapped or
     bare, as objects or as JSON text; parameters that are no schema become its properties."""
     tools = []
-    for item in as_list(value):
-        fields = as_mapping(item)
-        function = as_mapping(fields.get("function")) or fields
+    for fields in map(as_mapping, as_list(value)):
+        function = as_mapping(first_of(fields, "function", "toolSpec")) or fields
         if not isinstance(function.get("name"), str):
             continue
         schema = as_mapping(first_of(function, "parameters", "input_schema", "inputSchema"))
-        if schema.get("type") != "object":
-            is_schema = isinstance(schema.get("properties"), dict)
-            schema = (
-                {**schema, "type": "object"}
-                if is_schema
-                else {"type": "object", "properties": schema}
-            )
+        schema = as_mapping(schema.get("json")) or schema
+        if not isinstance(schema.get("properties"), dict):
+            schema = {} if schema.get("type") == "object" else {"properties": schema}
+        schema = {**schema, "type": "object"}
         about = as_text(function.get("description"))
         tools.append({"name": function["name"], "description": about, "parameters": schema})
     return [{"type": "function", "function": tool} for tool in tools]

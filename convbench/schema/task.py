@@ -68,8 +68,8 @@ class Source(FrozenModel):
     revision: str | None = None
     """Branch, tag or commit. The commit it resolves to is recorded in the run."""
     file: str | None = None
-    """Local parquet, JSON lines or CSV file, or a folder of `SPLIT.parquet` files; used instead of
-    `hub` if both are given."""
+    """Local file of JSON lines, JSON, CSV or parquet, also `.gz` and `.zst`, or a folder of such
+    files, each named after its split; used instead of `hub` if both are given."""
     rows: PythonRef | None = None
     """Function `fn(*, seed, **args) -> iterable of rows` that generates the rows."""
     args: dict[str, Any] = Field(default_factory=dict)
