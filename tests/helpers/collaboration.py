@@ -17,7 +17,7 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store import Run
-from tests.helpers.runs import append
+from tests.helpers.runs import write
 
 SENTINEL = "SENTINEL-REFERENCE"
 TASK = TaskSpec.model_validate(
@@ -67,18 +67,15 @@ def judged_run(
             "cast": {"assistant": policy, "human": ModelConfig(model="scripted:echo")},
         }
     )  # fmt: skip
-    run = Run.create(
-        folder, manifest, [example(name) for name in dict.fromkeys(t[0] for t in told)]
-    )
+    asked = [example(name) for name in dict.fromkeys(t[0] for t in told)]
     counts: dict[str, int] = {}
+    talks, verdicts = [], []
     for name, replies, reward in told:
         sample = counts.get(name, 0)
         counts[name] = sample + 1
-        made = talk(name, sample, replies)
-        verdict = Verdict(
-            conversation_id=made.conversation_id, judge="ours", fingerprint="f",
+        talks.append(talk(name, sample, replies))
+        verdicts.append(Verdict(
+            conversation_id=talks[-1].conversation_id, judge="ours", fingerprint="f",
             scores={"overall": reward}, reward=reward,
-        )  # fmt: skip
-        append(run.conversations_file, [made])
-        append(run.verdicts_file, [verdict])
-    return run
+        ))  # fmt: skip
+    return write(folder, manifest, asked, talks, verdicts)

@@ -27,6 +27,7 @@ from convbench.schema import (
 )
 from convbench.store import Run
 from convbench.tasks.load import load_examples
+from tests.helpers.runs import write
 
 ASKED = 3
 """Questions of a conversation."""
@@ -42,7 +43,7 @@ def planted(folder: Path, tasks: int, samples: int, seed: int = 0) -> tuple[Run,
     ]
     cast = {"assistant": ModelConfig(model="local:pocket"), "human": ModelConfig(model="script")}
     shape = RunSettings(samples=samples, temperatures=(1.0,))
-    run = Run.create(folder, make_manifest(task, protocol, shape, cast), examples)
+    manifest = make_manifest(task, protocol, shape, cast)
     decisive: dict[str, int] = {}
     talks, verdicts = [], []
     for example in examples:
@@ -54,12 +55,13 @@ def planted(folder: Path, tasks: int, samples: int, seed: int = 0) -> tuple[Run,
             if place is not None:
                 asked[place] = wanted
             questions = [f"Which {prop}?" for prop in asked]
-            talks.append(_talk(run, example, f"{example.example_id}#{sample}", questions, rng))
+            talks.append(
+                _talk(manifest.id, example, f"{example.example_id}#{sample}", questions, rng)
+            )
             verdicts.append(_verdict(talks[-1], float(place is not None)))
             if place is not None:
                 decisive[talks[-1].conversation_id] = 1 + 2 * place
-    _write(run, talks, verdicts)
-    return run, decisive
+    return write(folder, manifest, examples, talks, verdicts), decisive
 
 
 def _verdict(talk: Conversation, right: float) -> Verdict:
@@ -69,13 +71,8 @@ def _verdict(talk: Conversation, right: float) -> Verdict:
     )  # fmt: skip
 
 
-def _write(run: Run, talks: list[Conversation], verdicts: list[Verdict]) -> None:
-    run.conversations_file.write_text("".join(x.model_dump_json() + "\n" for x in talks))
-    run.verdicts_file.write_text("".join(x.model_dump_json() + "\n" for x in verdicts))
-
-
 def _talk(
-    run: Run, example: Example, name: str, asked: list[str], rng: random.Random
+    run_id: str, example: Example, name: str, asked: list[str], rng: random.Random
 ) -> Conversation:
     turns = [Turn(speaker="human", step="problem", content=example.question,
                   finish_reason="scripted")]  # fmt: skip
@@ -87,7 +84,7 @@ def _talk(
     last = f"I guess. I WANT TO ANSWER: {rng.choice(LETTERS)}"
     turns.append(Turn(speaker="assistant", step="work", content=last))
     return Conversation(
-        key=name, conversation_id=re.sub(r"\W", "-", f"{run.manifest.id}-{name}"),
+        key=name, conversation_id=re.sub(r"\W", "-", f"{run_id}-{name}"),
         example_id=example.example_id,
         sample=int(name.partition("#")[2].partition("~")[0]), turns=tuple(turns), stop="marker",
         ended="2026-01-01T00:00:00.000", systems={"assistant": "", "human": ""},

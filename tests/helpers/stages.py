@@ -16,6 +16,7 @@ from convbench.experiments.evaluate import EvalResult, evaluate_policy
 from convbench.experiments.experiment import ExperimentResult, run_experiment
 from convbench.experiments.results import create_report
 from convbench.experiments.run import ProgressListener
+from convbench.experiments.seal import RoundsWithTable
 from convbench.experiments.train import run_train
 from convbench.hub.dataset import PublishedDataset, publish_dataset
 from convbench.judges.command import judge_run
@@ -73,10 +74,25 @@ def train(
 
     With `in_process` torch stays loaded in this process for the next training.
     """
-    options = options_of(TrainOptions, {"recipe": recipe, "run": run, "quiet": quiet, **keywords})
-    done = run_train(replace(options, in_process=in_process))
+    done = _train(recipe, run, in_process, quiet, keywords)
     assert isinstance(done, TrainResult)
     return done
+
+
+def train_rounds(
+    recipe: str, run: Path, *, in_process: bool = False, quiet: bool = True, **keywords: Any
+) -> RoundsWithTable:
+    """Train a recipe in `rounds`."""
+    done = _train(recipe, run, in_process, quiet, keywords)
+    assert isinstance(done, RoundsWithTable)
+    return done
+
+
+def _train(
+    recipe: str, run: Path | tuple[Path, ...], in_process: bool, quiet: bool, more: dict[str, Any]
+) -> TrainResult | RoundsWithTable:
+    options = options_of(TrainOptions, {"recipe": recipe, "run": run, "quiet": quiet, **more})
+    return run_train(replace(options, in_process=in_process))
 
 
 def evaluate(policy: str, run: Path | None = None, *, quiet: bool = True, **keywords: Any) -> Run:

@@ -19,7 +19,7 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store.run import Run
-from tests.helpers.runs import append
+from tests.helpers.runs import write
 from tests.helpers.templates import ALL
 
 SPECIAL = (
@@ -157,10 +157,8 @@ def make_run(
         cast={"student": ModelConfig(model=model), "teacher": ModelConfig(model="script")},
         fingerprints={"specs": "s1"},
     )  # fmt: skip
-    run = Run.create(folder, manifest, list(examples))
-    append(run.conversations_file, [item for item, _ in judged])
-    append(run.verdicts_file, [one for _, all_of in judged for one in all_of])
-    return run
+    talks = [item for item, _ in judged]
+    return write(folder, manifest, examples, talks, [one for _, some in judged for one in some])
 
 
 REWARDS = ((0.0, 0.0, 1.0), (0.6, 0.9, 0.1), (0.3, 0.3, 0.3))

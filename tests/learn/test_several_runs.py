@@ -10,20 +10,16 @@ import pytest
 
 import convbench
 from convbench.errors import UsageError
-from convbench.experiments.seal import RoundsWithTable
-from convbench.experiments.train import run_train
 from convbench.hub.send import publish_as_model
 from convbench.learn.rows import Chats, Row, weighted_material
-from convbench.learn.train import TrainResult, load_recipe
+from convbench.learn.train import load_recipe
 from convbench.models.weights_path import check_weights
 from convbench.options.publish import PublishOptions
-from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.train import TrainOptions
+from convbench.options.shared import SpecOptions
 from convbench.reports.document import mean_of
 from convbench.store.run import Run
 from tests.helpers import stages
 
-QUIET = CallOptions(quiet=True)
 SETS = (
     "launch=none", "data.unit=conversation", "fit.gradient_checkpointing=false", "fit.save=end",
     "fit.max_steps=2", "fit.precision=fp32", "lora=null",
@@ -44,11 +40,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 @pytest.fixture(scope="module")
 def trained(runs: list[Run]) -> Path:
     """A checkpoint of both, the second counted twice."""
-    done = run_train(TrainOptions(
-        "refit", run=tuple(run.path for run in runs), calls=QUIET, in_process=True,
-        specs=SpecOptions(sets=(*SETS, "data.mix=[1,2]")),
-    ))  # fmt: skip
-    assert isinstance(done, TrainResult)
+    paths = tuple(run.path for run in runs)
+    done = stages.train("refit", paths, in_process=True, set=(*SETS, "data.mix=[1,2]"))
     assert done.path is not None
     return done.path
 
@@ -105,11 +98,8 @@ def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> N
 @pytest.mark.exhaustive
 def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
     """Half of the second round's rows come from the first round's log."""
-    done = run_train(TrainOptions(
-        "refit", run=runs[0].path, rounds=2, calls=QUIET, in_process=True,
-        specs=SpecOptions(sets=(*SETS, "replay=0.5")),
-    ))  # fmt: skip
-    assert isinstance(done, RoundsWithTable)
+    sets = (*SETS, "replay=0.5")
+    done = stages.train_rounds("refit", runs[0].path, rounds=2, in_process=True, set=sets)
     second = done.result.rounds.rounds[1]
     told = json.loads((second.checkpoint / "training.json").read_text())
     assert [part["run"] for part in told["runs"]] == [second.run.manifest.id, runs[0].manifest.id]

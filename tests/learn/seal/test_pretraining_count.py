@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from convbench import catalog
-from convbench.experiments.experiment import run_experiment
 from convbench.experiments.rounds import RoundResult, RoundsResult
 from convbench.experiments.seal import (
     SealResult,
@@ -23,7 +22,6 @@ from convbench.judges.adaptation.settings import InnerSettings
 from convbench.judges.adaptation.verdict import with_runner
 from convbench.judges.resolve import Judge, resolve_judge
 from convbench.judges.run import judge_with
-from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.rollout.manifest import follow_up_manifest
@@ -32,7 +30,8 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from convbench.tasks.draw import count_splits
 from convbench.tasks.load import load_examples
-from tests.helpers import seal_runs
+from tests.helpers import seal_runs, stages
+from tests.helpers.runs import write
 
 TRAIN, TEST, EDITS = 50, 200, 5
 RULES = {"args.inner.grade": "exact"}
@@ -113,12 +112,9 @@ def evaluated(run: Run, name: str, policy: str, **more: object) -> Run:
     """An evaluation of the run whose policy wrote the same edits of the test passages."""
     cast = {**run.manifest.cast, "assistant": ModelConfig(model=policy)}
     manifest = follow_up_manifest(run.manifest, cast, split="test", checkpoint=policy, **more)
-    child = Run.create(run.evals_folder / name, manifest, list(run.examples.values()))
-    with child.conversations_file.open("w") as file:
-        for conversation in run.conversations():
-            if run.examples[conversation.example_id].split == "test":
-                file.write(conversation.model_dump_json() + "\n")
-    return child
+    asked = run.examples
+    talks = [talk for talk in run.conversations() if asked[talk.example_id].split == "test"]
+    return write(run.evals_folder / name, manifest, asked.values(), talks)
 
 
 def test_another_models_edits_are_learnt_all_at_once_too(
@@ -188,10 +184,8 @@ def test_the_plan_counts_them(tmp_path: Path) -> None:
     for judge in ("adaptation", "adaptation-pretraining"):
         file = tmp_path / "plan.yaml"
         file.write_text(PLAN.format(judge=judge))
-        options = ExperimentOptions(
-            str(file), tmp_path / "out", calls=seal_runs.QUIET, dry_run=True
-        )
-        counts[judge] = run_experiment(options).plan.total_estimate.verdicts
+        planned = stages.experiment(str(file), run=tmp_path / "out", dry_run=True)
+        counts[judge] = planned.plan.total_estimate.verdicts
     task = catalog.load_spec(TaskSpec, "tasks", "pocket-notes", sets={"sample.count": 10})
     splits = count_splits(e.split for e in load_examples(task, 0).examples)
     train, test = splits["train"], splits["test"]
