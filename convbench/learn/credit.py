@@ -162,7 +162,7 @@ def _candidate_rows(
         seen.add(key)
         _, turn, rounds = place_of(row)
         before = seen_before(item.protocol, item.conversation, turn, rounds)
-        text, chat = hidden_text(item, args), chats.of(item.run)
+        text, chat = hidden_text(item, args), chats.of(item.run, item.conversation)
         blind = text if args.informed_reference else ""
         sides = [
             turn_rows(chat, [PromptedReply(with_hidden_text(before, shown), reply_of(row))], item)

@@ -34,7 +34,7 @@ from convbench.learn.tokens import (
     load_tokenizer,
 )
 from convbench.learn.weights import Ties, Weight, weigh
-from convbench.schema import Conversation, ProtocolSpec, Sent
+from convbench.schema import Conversation, ProtocolSpec, Sent, fingerprint
 from convbench.schema.recipe import Recipe
 from convbench.store.jsonl import write_atomic
 from convbench.store.run import Run
@@ -55,24 +55,27 @@ class Chats:
 
     def __init__(self, model: str, reasoning: str) -> None:
         self._model, self._reasoning = model, reasoning
-        self._by_run: dict[str, ChatTokens] = {}
+        self._known: dict[str, ChatTokens] = {}
 
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer, loaded when it is first needed."""
         return load_tokenizer(self._model)
 
-    def of(self, run: Run) -> ChatTokens:
-        """Return the chat template as the run's policy was served."""
+    def of(self, run: Run, talk: Conversation | None = None) -> ChatTokens:
+        """Return the chat template as the run's policy was served; a logged conversation may have
+        tools of its own."""
         manifest = run.manifest
-        if manifest.id not in self._by_run:
-            protocol = manifest.protocol
-            tools = protocol.speakers[protocol.policy].tool_schemas
+        protocol = manifest.protocol
+        own = list(talk.tools) if talk is not None else []
+        tools = own or protocol.speakers[protocol.policy].tool_schemas
+        key = manifest.id + (fingerprint(own) if own else "")
+        if key not in self._known:
             options = manifest.policy_member.template_options | ({"tools": tools} if tools else {})
-            self._by_run[manifest.id] = ChatTokens(
+            self._known[key] = ChatTokens(
                 self.tokenizer, reasoning=self._reasoning, options=options
             )
-        return self._by_run[manifest.id]
+        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ def weighted_material(
 
     def tokenise(some: Sequence[tuple[Logged, tuple[Weight, ...]]], counts: Counter[str]) -> Rows:
         for item, weights in some:
-            yield from _weighted_rows(item, weights, chats.of(item.run), recipe, limit, counts)
+            chat = chats.of(item.run, item.conversation)
+            yield from _weighted_rows(item, weights, chat, recipe, limit, counts)
 
     return Material(
         selection,
@@ -138,7 +142,8 @@ def pair_rows(pairs: Pairs, recipe: Recipe, chats: Chats, limit: int | None) -> 
 
     def tokenise(some: Sequence[Pair], counts: Counter[str]) -> Rows:
         for each in some:
-            yield from _pair_rows(each, chats.of(each.item.run), limit, counts)
+            chat = chats.of(each.item.run, each.item.conversation)
+            yield from _pair_rows(each, chat, limit, counts)
 
     end = chats.of(pairs.selection.runs[0]).end_of_turn
     return Material(
@@ -193,8 +198,15 @@ def _weighted_rows(
         counts["replies before any message, not learnt"] += len(turn) - len(answered)
         replies += answered
         of_reply += [weight] * len(answered)
+    day = day_of(item)
     try:
-        parts = chat.token_rows(replies, day_of(item), recipe.data.unit)
+        parts = chat.token_rows(replies, day, recipe.data.unit)
+        if limit is not None and any(len(part.ids) > limit for part in parts):
+            if recipe.data.too_long == "drop":
+                counts["conversations left out: longer than a row"] += 1
+                return
+            parts = [_slid(part, n, chat, day, limit) for n, part in enumerate(replies)]
+            counts["conversations whose turns are rows, each with the last messages that fit"] += 1
     except Unrenderable as error:
         counts[f"conversations left out: {error}"] += 1
         return
@@ -227,6 +239,22 @@ def _weighted_rows(
             "labels": labels,
             "weights": [0.0 if weight is None else weight for weight in known],
         }
+
+
+def _slid(reply: PromptedReply, number: int, chat: ChatTokens, day: str, limit: int) -> TokenRow:
+    """Return the row of one reply with the system message and as many of the last messages before
+    it as fit; with one of them if none does."""
+    said = reply.messages
+    head = said[:1] if said[0]["role"] == "system" and len(said) > 1 else ()
+    starts = [i for i in range(len(head), len(said)) if said[i]["role"] != "tool"] or [len(head)]
+    low, high = 0, len(starts) - 1
+    while True:
+        middle = (low + high) // 2
+        tried = PromptedReply((*head, *said[starts[middle] :]), reply.reply)
+        (row,) = chat.token_rows([tried], day)
+        if low >= high:
+            return TokenRow(row.ids, tuple(number if mark >= 0 else -1 for mark in row.replies))
+        low, high = (low, middle) if len(row.ids) <= limit else (middle + 1, high)
 
 
 def _pair_rows(each: Pair, chat: ChatTokens, limit: int | None, counts: Counter[str]) -> Rows:

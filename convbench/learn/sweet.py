@@ -331,7 +331,7 @@ def critic_rows(item: Logged, chats: Chats, args: SweetArgs) -> Row | None:
         PromptedReply(with_hidden_text(reply.messages, text), reply.reply)
         for reply in prompted_replies(item.protocol, item.conversation)
     ]
-    return turn_rows(chats.of(item.run), replies, item)
+    return turn_rows(chats.of(item.run, item.conversation), replies, item)
 
 
 def turn_rows(chat: ChatTokens, replies: Sequence[PromptedReply], item: Logged) -> Row | None:

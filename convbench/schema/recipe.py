@@ -53,6 +53,10 @@ class Data(FrozenModel):
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""
+    too_long: Literal["slide", "drop"] = "slide"
+    """What becomes of a conversation that is longer than a row: `slide` makes a row of each of the
+    policy's turns, with the system message and the last messages before it that fit; `drop` leaves
+    it out. Both are counted."""
     mix: tuple[Share, ...] = ()
     """With several runs (`--run A --run B`), how often each one's questions are taken, in their
     order: 2 trains on every row twice, 0.5 on half of the questions, by a hash of their names.

@@ -70,7 +70,7 @@ class FixedChat:
 
     chat: ChatTokens
 
-    def of(self, run: Run) -> ChatTokens:
+    def of(self, run: Run, talk: object = None) -> ChatTokens:
         return self.chat
 
 

@@ -89,12 +89,32 @@ def test_weighted_rows_beyond_the_limit_are_cut_and_those_without_loss_dropped(
     run = tiny.judged_run(tmp_path / "run")
     first = next(i for i, label in enumerate(weighted(run, model)[0][0]["labels"]) if label != -100)
     rows, counts = weighted(run, model, first + 2)
-    assert counts["rows truncated"] == 9
+    assert counts["rows truncated"] == 18  # each of the two turns is a row that is too long
     assert all(len(row["input_ids"]) == first + 2 for row in rows)
     rows, counts = weighted(run, model, first)
-    assert (rows, counts["rows dropped"]) == ([], 9)
-    with pytest.raises(TrainError, match=r"9 rows dropped.*max_length"):
+    assert (rows, counts["rows dropped"]) == ([], 18)
+    with pytest.raises(TrainError, match=r"18 rows dropped.*max_length"):
         check_rows(0, counts, first)
+
+
+def test_weighted_rows_of_a_long_conversation_are_its_turns_with_the_last_messages_that_fit(
+    tmp_path: Path, model: Path
+) -> None:
+    run = tiny.judged_run(tmp_path / "run")
+    whole = weighted(run, model)[0]
+    limit = max(len(row["input_ids"]) for row in whole) - 1
+    rows, counts = weighted(run, model, limit)
+    long = sum(len(row["input_ids"]) > limit for row in whole)
+    assert (
+        counts["conversations whose turns are rows, each with the last messages that fit"] == long
+    )
+    assert len(rows) == len(whole) + long
+    assert all(len(row["input_ids"]) <= limit for row in rows)
+    learnt = [[label for row in some for label in row["labels"] if label != -100]
+              for some in (whole, rows)]  # fmt: skip
+    assert sorted(learnt[0]) == sorted(learnt[1]), "each turn once"
+    _, counts = weighted(run, model, limit, data={"too_long": "drop"})
+    assert counts["conversations left out: longer than a row"] == long
 
 
 def test_weighted_rows_of_an_empty_cut_reply_are_left_out_and_counted(
