@@ -7,26 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-from rich.text import Text
-
 from convbench.commands._command import Answer, EarlyExit, RunContext
 from convbench.commands._output import (
     EVALS,
     out,
     print_fact,
-    print_table,
+    print_report_table,
     run_option,
     shell_path,
 )
 from convbench.options.judge import JudgeOptions
-from convbench.util.printable import make_printable
 
 if TYPE_CHECKING:
     from convbench.judges.compare import ComparisonSummary
     from convbench.judges.run import JudgeResult
-
-HEADS = ("policies", "win rate", "95%", "wins", "ties", "losses", "flips", "groups")
 
 
 class Duels(Answer):
@@ -128,40 +122,15 @@ def _report_words(compared: Sequence[ComparisonSummary], options: JudgeOptions) 
 
 
 def print_duels(compared: list[ComparisonSummary]) -> None:
-    """Print win rates."""
+    """Print win rates, as the report does."""
+    from convbench.reports.pairwise import rates_table
+
     for home in dict.fromkeys(shell_path(pair.home.path) for pair in compared):
         print_fact("kept in", f"{home} (comparisons.jsonl)")
     out.print()
-    print_table(_rate_table(compared))
-
-
-def _rate_table(compared: list[ComparisonSummary]) -> Table:
-    rows = Table(box=None, pad_edge=False, caption_justify="left")
-    for head in HEADS:
-        rows.add_column(head, justify="left" if head == "policies" else "right")
-    for pair in compared:
-        wins = pair.wins
-        name = Text(make_printable(f"{pair.names[0]} over {pair.names[1]}"))
-        if wins is None:
-            rows.add_row(name, *["-"] * (len(HEADS) - 1))
-            continue
-        ends = wins.rate.interval
-        interval = "-" if ends is None else f"[{max(ends[0], 0):.3f}, {min(ends[1], 1):.3f}]"
-        rows.add_row(
-            name,
-            f"{wins.rate.mean:.3f}",
-            interval,
-            str(wins.wins),
-            str(wins.ties),
-            str(wins.losses),
-            f"{100 * wins.flips:.0f}%",
-            str(wins.rate.groups),
-        )
-    rows.caption = (
-        "A tie is half a win; both orders count. Flips: duels that the order decided. 95%: "
-        "clustered by group."
+    print_report_table(
+        rates_table([(p.summary.name, " over ".join(p.names), p.wins) for p in compared])
     )
-    return rows
 
 
 def _note_couples(pair: ComparisonSummary, context: RunContext) -> None:

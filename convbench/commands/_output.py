@@ -21,6 +21,7 @@ from convbench.util.terminal import Terminal
 if TYPE_CHECKING:
     from convbench.judges.panel import JudgeMeans, Panel
     from convbench.reports.document import Document
+    from convbench.reports.document import Table as ReportTable
     from convbench.rollout.build import BuildSummary
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
@@ -86,6 +87,18 @@ def print_document(document: Document) -> None:
         print_table(item)
 
 
+def print_report_table(table: ReportTable) -> None:
+    """Print a table and its notes without its caption: fitted to a terminal; unbroken for a
+    program."""
+    from convbench.reports.write import terminal_table
+
+    width = out.width if out.is_terminal else UNBROKEN_WIDTH
+    for part in terminal_table(table, width, marked=False):
+        print_table(part)
+    for note in table.notes:
+        print_table(Text(note, style="dim"))
+
+
 def print_next(commands: Sequence[tuple[str, str]]) -> None:
     """Print an empty line, then each command as `next: COMMAND   REMARK`, on stdout.
 
@@ -125,7 +138,6 @@ def print_means(panel: Panel) -> None:
 
 def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
     from convbench.reports.document import Column, Row, Table
-    from convbench.reports.write import terminal_table
 
     columns = (
         Column("judge", "judge", text=True),
@@ -138,9 +150,7 @@ def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None
         scores = (judge.means[m] for m in metrics)
         reward = None if judge.reward is None else judge.reward.mean
         rows.append(Row((judge.judge, judge.scored, judge.failed, *scores, reward)))
-    width = out.width if out.is_terminal else UNBROKEN_WIDTH
-    for part in terminal_table(Table("", "", columns, tuple(rows)), width, marked=False):
-        print_table(part)
+    print_report_table(Table("", "", columns, tuple(rows)))
 
 
 def path_text(path: Path) -> str:

@@ -69,8 +69,6 @@ MARKS = """
 SELECT r.run, v.judge, list(DISTINCT v.fingerprint)
 FROM raw.verdicts v JOIN raw.runs r USING (run_no) GROUP BY ALL
 """
-Marks = Mapping[str, Mapping[str, frozenset[str]]]
-"""Fingerprints of verdicts by run and judge."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +188,9 @@ def read_settings(
     ]
 
 
-def read_rows(runs: Sequence[Run]) -> tuple[DataFrame, Marks]:
-    """Return a frame with a row for each conversation of these runs, and the marks of their
-    verdicts.
+def read_rows(runs: Sequence[Run]) -> tuple[DataFrame, dict[str, dict[str, frozenset[str]]]]:
+    """Return a frame with a row for each conversation of these runs, and the fingerprints of their
+    verdicts by run and judge.
 
     Of a judge there are the columns `JUDGE/METRIC`, `JUDGE/reward` and `JUDGE/failed` (1 for a
     failed verdict, 0 for scores). Raise RunError for a damaged record.

@@ -32,18 +32,23 @@ def wins_table(setting: Setting) -> Table | None:
     bases = {base.name for p in setting.policies if (base := setting.base_of(p)) is not None}
     pairs = list(combinations(sorted(setting.policies, key=lambda p: p.name in bases), 2))
     found = [*_compared(setting, pairs), *_of_pages(setting, pairs)]
-    by_judge: dict[str, list[tuple[str, Wins]]] = {}
-    for judge, (first, second), duels in found:
-        wins = win_rate(duels, setting.kind)
-        if wins is not None:
-            by_judge.setdefault(judge, []).append((f"{first.name} over {second.name}", wins))
-    rows = [
-        Row((name, judge, w.rate, w.wins, w.ties, w.losses, 100 * w.flips, p))
-        for judge, some in by_judge.items()
-        for (name, w), p in zip(some, holm([_p_of_half(w) for _, w in some]), strict=True)
+    known: list[tuple[str, str, Wins | None]] = [
+        (judge, f"{first.name} over {second.name}", wins)
+        for judge, (first, second), duels in found
+        if (wins := win_rate(duels, setting.kind)) is not None
     ]
-    if not rows:
-        return None
+    return rates_table(known) if known else None
+
+
+def rates_table(found: Sequence[tuple[str, str, Wins | None]]) -> Table:
+    """Return the table of (judge, name of the pair, win rate), p by Holm over a judge's pairs."""
+    rows = []
+    for judge in dict.fromkeys(judge for judge, *_ in found):
+        some = [(name, wins) for own, name, wins in found if own == judge]
+        adjusted = holm([_p_of_half(wins) if wins else None for _, wins in some])
+        for (name, w), p in zip(some, adjusted, strict=True):
+            counts = (w.rate, w.wins, w.ties, w.losses, 100 * w.flips) if w else (None,) * 5
+            rows.append(Row((name, judge, *counts, p)))
     columns = (
         Column("policies", "Policies", text=True),
         Column("judge", "judge", text=True),

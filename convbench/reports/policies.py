@@ -86,12 +86,12 @@ class Policy:
     @property
     def data(self) -> Mapping[str, Any]:
         """Return the recipe's section on data; empty if there is none."""
-        return self.recipe.get("data") or {}
+        return as_mapping(self.recipe.get("data"))
 
     @property
     def rows(self) -> int | None:
         """Return the number of rows that it was trained on; None if that is unknown."""
-        counts = (self.trainings[0] if self.trainings else {}).get("counts") or {}
+        counts = as_mapping(self.trainings[0].get("counts") if self.trainings else None)
         found = self.data.get("rows") or counts.get("pairs", counts.get("rows"))
         return int(found) if isinstance(found, int | float) else None
 
@@ -101,11 +101,17 @@ class Policy:
         return typed.casefold() in [str(name).casefold() for name in names]
 
 
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return a value of a file that others may have written if it is a mapping, else an empty
+    one."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def read_policy(run: Run, **more: Any) -> Policy:
     """Return the policy of a run, without its base; `more` are further fields. Raise RunError for a
     damaged file."""
     found = _checkpoint_of(run)
-    recipe = {**(found.recipe if found else {}), **run.manifest.extra.get("recipe", {})}
+    recipe = {**(found.recipe if found else {}), **as_mapping(run.manifest.extra.get("recipe"))}
     policy = Policy(
         BASE, (run,), recipe=recipe, trainings=(found.training if found else {},), **more
     )
@@ -141,14 +147,15 @@ def with_bases(family: Sequence[Policy]) -> list[Policy]:
     placed = [_with_base(policy, own, untrained) for policy in family]
     starts = {policy.base for policy in placed if policy.recipe and policy.base}
     bases = starts or ({own.run.manifest.id} if own else set())
-    return [
-        policy
-        if policy.recipe
-        else replace(policy, name=BASE)
+    names = {
+        policy.run.manifest.id: BASE
         if policy.run.manifest.id in bases
-        else replace(policy, name=policy.model_name if policy.is_own else policy.name)
-        for policy in placed
-    ]
+        else policy.model_name
+        if policy is own
+        else policy.name
+        for policy in untrained
+    }
+    return [replace(p, name=names.get(p.run.manifest.id, p.name)) for p in placed]
 
 
 def _with_base(policy: Policy, own: Policy | None, untrained: Sequence[Policy]) -> Policy:

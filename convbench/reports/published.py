@@ -107,12 +107,12 @@ def _like(name: str, known: Iterable[str]) -> str:
     return next(told, listed[0])
 
 
-def is_printed_of(row: PrintedRow, label: str, recipe: Mapping[str, Any]) -> bool:
-    """Return whether a printed row is of one of our policies, by its label, rows and arguments."""
-    args, asked = recipe.get("args") or {}, (recipe.get("data") or {}).get("rows", "")
+def is_printed_of(row: PrintedRow, label: str, rows: object, args: Mapping[str, Any]) -> bool:
+    """Return whether a printed row is of one of our policies, by its label, its rows if the recipe
+    says so, and the recipe's arguments."""
     return (
         is_named(row.method, label)
-        and row.rows == str(asked)
+        and row.rows == str(rows)
         and all(
             args.get(key) == value or (value is False and not args.get(key, True))
             for key, value in row.args.items()

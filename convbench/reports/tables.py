@@ -15,7 +15,7 @@ from convbench.reports.metrics import (
     metrics_of,
     scale_note,
 )
-from convbench.reports.policies import BASE, Policy
+from convbench.reports.policies import BASE, Policy, as_mapping
 from convbench.reports.published import PrintedRow, is_named, is_printed_of, printed_rows
 from convbench.stats.estimates import ErrorKind, Estimate, holm
 
@@ -96,7 +96,8 @@ def _rows_of(policy: Policy, printed: Sequence[PrintedRow]) -> list[PrintedRow]:
     name = policy.name.partition(" (")[0] if policy.recipe or policy.is_own else policy.name
     models = (row.method for row in printed if is_named(row.method, policy.model_name))
     label = name if policy.recipe else next(models, name)
-    found = [row for row in printed if is_printed_of(row, label, policy.recipe)]
+    asked = (label, policy.data.get("rows", ""), as_mapping(policy.recipe.get("args")))
+    found = [row for row in printed if is_printed_of(row, *asked)]
     return [row for row in found if len(row.args) == max(len(each.args) for each in found)]
 
 
@@ -232,7 +233,7 @@ def training(setting: Setting) -> Table | None:
 
 
 def _training(log: Mapping[str, Any]) -> Iterator[Cell]:
-    counts = log.get("counts") or {}
+    counts, devices = as_mapping(log.get("counts")), as_mapping(log.get("devices"))
     yield from (log["unit"], counts.get("pairs", counts.get("rows")))
     yield from (log.get("steps"), log.get("seconds"))
-    yield ", ".join(f"{n} x {name}" for name, n in (log.get("devices") or {}).items()) or None
+    yield ", ".join(f"{n} x {name}" for name, n in devices.items()) or None

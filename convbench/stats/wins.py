@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from convbench.stats.estimates import ErrorKind, Estimate, estimate
 
 
-@dataclass(frozen=True, slots=True)
-class Duel:
-    """One pair of conversations, with the judge's preference for the first policy's from 0 to 1."""
+class Duel(NamedTuple):
+    """A judge's preferences for the first policy's conversation, from 0 to 1."""
 
     group: str
     """The independent unit."""
     ahead: float
-    """Preference when the first policy's conversation is shown first."""
+    """Preference when it is shown first."""
     behind: float
     """Preference when it is shown second."""
 
-    @property
-    def value(self) -> float:
-        """Return the mean preference over both orders; one half is a tie."""
-        return (self.ahead + self.behind) / 2
 
-    @property
-    def flips(self) -> bool:
-        """Return whether the order decides: both prefer the place, not the conversation."""
-        return (self.ahead - 0.5) * (self.behind - 0.5) < 0
-
-
-@dataclass(frozen=True, slots=True)
-class Wins:
+class Wins(NamedTuple):
     """Win rate of one policy over another; a tie is half a win."""
 
     rate: Estimate
@@ -43,15 +31,13 @@ class Wins:
 
 
 def win_rate(duels: Sequence[Duel], kind: ErrorKind = "clustered") -> Wins | None:
-    """Return the win rate of the first policy; None without a duel."""
-    values = [duel.value for duel in duels]
+    """Return the win rate of the first policy, from the means over both orders; None without a
+    duel."""
+    values = [(duel.ahead + duel.behind) / 2 for duel in duels]
     rate = estimate([duel.group for duel in duels], values, kind)
     if rate is None:
         return None
-    return Wins(
-        rate,
-        sum(value > 0.5 for value in values),
-        sum(value == 0.5 for value in values),
-        sum(value < 0.5 for value in values),
-        sum(duel.flips for duel in duels) / len(duels),
-    )
+    wins, ties = sum(value > 0.5 for value in values), values.count(0.5)
+    # Both orders prefer the place, not the conversation.
+    flips = sum((duel.ahead - 0.5) * (duel.behind - 0.5) < 0 for duel in duels)
+    return Wins(rate, wins, ties, len(duels) - wins - ties, flips / len(duels))

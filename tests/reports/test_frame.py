@@ -206,6 +206,13 @@ def test_learners_of_one_name_are_told_apart(tmp_path, recipes, expected):
     assert set(names(setting)) == {"Base", *expected}
 
 
+@pytest.mark.parametrize("recipe", ["swift", ["x"], {"label": 3, "data": "all", "args": [1]}])
+def test_what_a_run_of_others_says_of_its_recipe_breaks_nothing(tmp_path, recipe):
+    run = make(tmp_path / "run", questions(2), right_on(0))
+    beside(run, "other", right_on(1), extra={"recipe": recipe})
+    assert len(tables_of(run, paper=True)["results"].rows) == 2
+
+
 def test_report_of_a_split_without_conversations_offers_what_helps(tmp_path):
     rows = [
         {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": "That"}],

@@ -12,7 +12,7 @@ from convbench.reports.patterns import TALK, analyse, common_words, distinct_n, 
 from convbench.reports.report import make_report
 from convbench.reports.write import write_report
 from tests.helpers.cli import convbench
-from tests.helpers.reported import learner
+from tests.helpers.reported import learner, right_on
 from tests.helpers.runs import make, questions
 from tests.support.later import later
 
@@ -60,6 +60,19 @@ def test_plots_are_written_in_three_formats(family, tmp_path):
     for file in files[1:]:
         assert file.stat().st_size > 1000
     assert "SWiFt" in page
+
+
+def test_curves_have_a_level_line_for_a_policy_without_an_x(tmp_path, monkeypatch):
+    level = []
+    keep = lambda axes, y, **more: level.append((y, more["label"]))  # noqa: E731
+    monkeypatch.setattr("matplotlib.axes.Axes.axhline", keep)
+    run = make(tmp_path / "run", questions(4), right_on(0), temperatures=(1.0,))
+    for name, rows in (("awr-a", 600), ("awr-b", 1100)):
+        sized = {"data": {"rows": rows}}
+        learner(run, name, right_on(0, 1), recipe=sized, temperatures=(1.0,))
+    names = [picture.name for picture in make_report([run], plots=True).document.parts[0].pictures]
+    assert [name.partition("-")[0] for name in names] == ["means", "rows"]
+    assert level == [(0.25, "Base")]
 
 
 def test_patterns_are_a_row_for_each_policy(family, flat):
