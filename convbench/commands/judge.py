@@ -21,6 +21,7 @@ from convbench.commands._output import (
     print_means,
     print_messages,
     print_reply_schema,
+    print_report_table,
     print_table,
     quoted,
     run_option,
@@ -239,6 +240,8 @@ def show(answer: JudgedRun) -> None:
 
 def _print_panel(panel: Panel) -> None:
     """Print the means of each judge, warnings about them, and the agreement of judges."""
+    from convbench.reports.judges import pairs_table
+
     out.print()
     print_means(panel)
     lengths = ", ".join(
@@ -249,7 +252,7 @@ def _print_panel(panel: Panel) -> None:
         print_line(out, head, "dim", lengths)
     if panel.pairs:
         out.print()
-        print_table(agreement_table(panel))
+        print_report_table(pairs_table(panel.pairs, panel.alpha))
 
 
 def _print_controls(name: str, results: list[ControlResult]) -> None:
@@ -264,34 +267,6 @@ def _print_controls(name: str, results: list[ControlResult]) -> None:
     out.print()
     out.print(Text(f"controls of {make_printable(name)}"))
     print_table(rows)
-
-
-def agreement_table(panel: Panel) -> Table:
-    """Return a printable table of the agreement of judges, one row for each pair that has scores in
-    common.
-
-    Figures have two decimals, `-` where there is none; Krippendorff's alpha of all judges is in the
-    caption.
-    """
-    rows = Table(box=None, pad_edge=False, caption_justify="left")
-    for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
-        rows.add_column(head, justify="left" if head == "judges" else "right")
-    for first, second, found in panel.pairs:
-        rows.add_row(
-            Text(make_printable(f"{first} / {second}")),
-            str(found.common),
-            *(_format_figure(x) for x in (found.equal, found.kappa, found.spearman)),
-            _format_figure(found.difference.mean),
-        )
-    rows.caption = (
-        "Headline scores, each brought to 0 to 1 by its judge's scale. Krippendorff's "
-        f"alpha (interval): {_format_figure(panel.alpha)}"
-    )
-    return rows
-
-
-def _format_figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def print_judge_preview(preview: JudgePreview) -> None:
