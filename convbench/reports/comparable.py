@@ -36,11 +36,19 @@ def differences(first: Policy, other: Policy) -> list[str]:
                 facts["cast"].pop(speaker, None)
     lines = [line for key in ours for line in field_differences(key, ours[key], theirs[key])]
     for judge, marks in other.judges.items():
-        versions = marks | first.judges.get(judge, marks)
+        versions = first.judges.get(judge, marks) | marks
         if len(versions) > 1:
-            found = ", ".join(sorted(versions))
-            lines.append(f"judge {judge}: verdicts of {len(versions)} versions of it ({found})")
+            specs = [_judge_fields(policy, judge) for policy in (first, other)]
+            named = field_differences(f"judge {judge}", *specs) if all(specs) else []
+            lines += named or [f"judge {judge}: verdicts of {len(versions)} versions of it"]
     return lines
+
+
+def _judge_fields(policy: Policy, judge: str) -> dict[str, Any]:
+    """Return the fields of a judge's spec; empty if verdicts are of several versions of it."""
+    mark, *others = policy.judges.get(judge, [""])
+    spec = None if others else policy.run.judge_specs().get(mark)
+    return spec.model_dump(mode="json", exclude={"title", "reference"}) if spec else {}
 
 
 def _facts(policy: Policy, exempt: bool) -> dict[str, Any]:
