@@ -13,7 +13,7 @@ with one example; a file is refused only if nothing in it can be read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -87,7 +87,7 @@ def import_logs(
     if dry:
         for _ in importer.records(source):
             pass
-        importer.check(source)
+        importer.finish(source)
         return _result(None, importer)
     _refuse_taken(target)
     try:
@@ -96,9 +96,9 @@ def import_logs(
             folder = space / "run"
             folder.mkdir()
             _write_records(folder, importer, source)
-            importer.check(source)
+            importer.finish(source)
             if plan.split_by == "time":
-                _split_examples(folder / "examples.jsonl", importer.latest_groups())
+                _split_examples(folder / "examples.jsonl", importer.split_of)
             run = Run.write_manifest(folder, _manifest(source, name, run_id, importer, ended))
             run.store_judge(mark, _reward_judge(importer.rewards))
             run.path.replace(target)
@@ -124,14 +124,15 @@ def _write_records(folder: Path, importer: Importer, source: str) -> None:
             files[stem].write(redacted(record.model_dump_json(), notes, pii=pii))
 
 
-def _split_examples(path: Path, tested: set[str]) -> None:
-    """Write the examples again, those of these groups in test and all others in train."""
+def _split_examples(path: Path, split_of: Mapping[str, str]) -> None:
+    """Write the examples again, each with the split of its group."""
     lines = path.read_bytes().splitlines()
     path.unlink()
     with Appender(path) as file:
         for example in map(orjson.loads, lines):
-            split = "test" if example["group_id"] in tested else "train"
-            file.write(orjson.dumps(example | {"split": split}))
+            file.write(
+                orjson.dumps(example | {"split": split_of.get(example["group_id"], "train")})
+            )
 
 
 def _reward_judge(rewards: list[float] | None = None) -> JudgeSpec:
@@ -254,8 +255,8 @@ def _notes(importer: Importer) -> Iterator[str]:
     if len(importer.models) > 1 and plan.policy is None:
         models = _listed(importer.models)
         yield f"several models spoke ({models}); --policy MODEL learns one of them"
-    if len(importer.splits) == 1 and plan.split_by is None:
-        only = next(iter(importer.splits))
+    only, *others = importer.splits
+    if not others and plan.split_by is None:
         yield f"all are in {only}; eval needs a test split: --split-by group, or --split-by time"
     if importer.hidden:
         hidden = _listed(importer.hidden)

@@ -40,7 +40,6 @@ class Importer:
         self.seen = Seen()
         self.count: Counter[str] = Counter()
         """Conversations, policy turns, calls and the like."""
-        self.splits: Counter[str] = Counter()
         self.models: Counter[str] = Counter()
         self.hidden: Counter[str] = Counter()
         self.metadata: Counter[str] = Counter()
@@ -49,6 +48,8 @@ class Importer:
         """Conversations by question."""
         self.split_of: dict[str, str] = {}
         """Split by group."""
+        self.sizes: Counter[str] = Counter()
+        """Conversations by group."""
         self.agreed: dict[str, str] = {}
         """By question, a digest of its answer and hidden fields."""
         self.times: dict[str, float] = {}
@@ -177,15 +178,23 @@ class Importer:
         self.count["with reasoning"] += any(turn.reasoning is not None for turn in own)
         self.count["with late system"] += any(turn.speaker == "system" for turn in folded.turns)
         self.most_turns = max(self.most_turns, len(own))
-        self.splits[example.split] += 1
+        self.sizes[example.group_id] += 1
         models = list(dict.fromkeys(message.model for message in log.messages if message.model))
         self.models.update(models or filter(None, [as_text(log.metadata.get("model"))]))
         self.hidden.update(log.hidden.keys())
         self.metadata.update(log.metadata.keys())
 
-    def latest_groups(self) -> set[str]:
-        """Return the groups that began last, which `split_by` time puts into test. Raise DataError
-        if one has no time."""
+    @property
+    def splits(self) -> Counter[str]:
+        """Return the number of conversations by split."""
+        splits: Counter[str] = Counter()
+        for group, size in self.sizes.items():
+            splits[self.split_of[group]] += size
+        return splits
+
+    def split_by_time(self) -> None:
+        """Put the groups that began last into test, all others into train. Raise DataError if one
+        has no time."""
         missing = len(self.split_of) - len(self.times)
         if missing:
             raise DataError(
@@ -193,11 +202,12 @@ class Importer:
                 "timestamp, created_at or the like in each; or --split-by group"
             )
         order = sorted(self.times, key=lambda group: self.times[group])
-        return set(order[len(order) - round(TESTED * len(order)) :])
+        first = len(order) - round(TESTED * len(order))
+        self.split_of = dict.fromkeys(order[:first], "train") | dict.fromkeys(order[first:], "test")
 
-    def check(self, source: str) -> None:
-        """Raise DataError if nothing was read, no row matched the file of rewards, or more was left
-        out than `fail_on` allows."""
+    def finish(self, source: str) -> None:
+        """Split by time if that is asked for. Raise DataError if nothing was read, no row matched
+        the file of rewards, or more was left out than `fail_on` allows."""
         plan, lines = self.plan, "; ".join(self.seen.left_out_lines()[:3])
         if not self.count["conversations"]:
             raise DataError(f"{source}: found no conversation; {lines or 'no rows'}")
@@ -211,6 +221,8 @@ class Importer:
         share = total / 100 if (plan.fail_on or "").endswith("%") else 1
         if most is not None and count > most * share:
             raise DataError(f"{source}: {count} of {total} rows were left out: {lines}")
+        if plan.split_by == "time":
+            self.split_by_time()
 
 
 def plain(value: Any, depth: int = 0) -> Any:

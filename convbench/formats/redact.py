@@ -11,7 +11,7 @@ import orjson
 
 from convbench.util.redact import KEY, PATTERNS
 
-KEYS = [(starts, re.compile(pattern)) for _, starts, pattern in PATTERNS]
+KEYS = [(starts, re.compile(r"(?<![A-Za-z0-9])" + pattern)) for _, starts, pattern in PATTERNS]
 CARD = "[card]"
 PII = (
     ("[email]", re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")),

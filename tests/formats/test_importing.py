@@ -131,13 +131,16 @@ def test_import_logs_fail_on_bounds_what_is_left_out(tmp_path: Path) -> None:
 
 def test_import_logs_redacts_keys_always_and_persons_if_asked(tmp_path: Path) -> None:
     key = "sk-ant-" + "a1" * 20
+    word = "A risk-assessment-of-all-projects."
     text = f"Mail ann@example.org or +49 170 1234567, card 4111 1111 1111 1111, /home/ann/x, {key}"
+    text = f"{word} {text}"
     rows = [{"messages": [{"role": "user", "content": text}, WREN], "note": key}]
     for name, pii in (("a", False), ("b", True)):
         run = import_rows(tmp_path / name, rows, pii=pii).run
         assert run is not None
         stored = "".join(path.read_text() for path in run.path.glob("*.jsonl"))
         assert key not in stored
+        assert word in stored
         assert (
             ("ann@example.org" in stored)
             is ("4111" in stored)
