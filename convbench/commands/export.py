@@ -87,25 +87,26 @@ def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
         flagged=options.flagged,
         specs=options.specs,
     )
-    if exported.failed:
-        context.add_note(f"{exported.failed} failed conversations were omitted")
-    if exported.flagged:
+    left_out = exported.left_out
+    if left_out["failed"]:
+        context.add_note(f"{left_out['failed']} failed conversations were omitted")
+    if left_out["flagged"]:
         context.add_note(
-            f"{exported.flagged} flagged conversations were omitted; to keep them: --flagged keep"
+            f"{left_out['flagged']} flagged conversations were omitted; to keep them: --flagged "
+            "keep"
         )
-    if exported.left_out > exported.negative:
+    if left_out["unweighted"]:
         context.add_note(
-            f"{exported.left_out - exported.negative} conversations of weight 0 or without a "
-            "verdict were omitted"
+            f"{left_out['unweighted']} conversations of weight 0 or without a verdict were omitted"
         )
     for text in exported.notes:
         context.add_note(text)
     return ExportAnswer(
         files={split: path_text(path) for split, path in exported.files.items()},
         rows=exported.rows,
-        failed=exported.failed,
-        flagged=exported.flagged,
-        left_out=exported.left_out,
+        failed=left_out["failed"],
+        flagged=left_out["flagged"],
+        left_out=left_out["negative"] + left_out["unweighted"],
     )
 
 

@@ -4,15 +4,17 @@
     {"messages": […, {"role": "tool_call", "content": "{…}", "loss_scale": 0.7}]}      ms-swift
     {"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}]}    sharegpt
 
-Every line of a file has the same keys, and the line whose messages differ most in theirs comes
-first: readers of columns (`datasets.load_dataset`) take the types of all rows from the first.
+What is written, with which weight and how often, the caller says. Every line of a file has the same
+keys, and the line whose messages differ most in theirs comes first: readers of columns
+(`datasets.load_dataset`) take the types of all rows from the first.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +23,8 @@ import orjson
 
 from convbench.errors import RunError
 from convbench.formats.atif import as_trajectory
-from convbench.schema import Conversation, Message, text_of
+from convbench.formats.values import parsed
+from convbench.schema import Conversation, Message, ProtocolSpec, text_of
 from convbench.schema.task import SPLITS, Split
 from convbench.store import Run
 from convbench.store.jsonl import disk_error, move_to_user_file
@@ -37,27 +40,27 @@ Chat = list[dict[str, Any]]
 """Messages {role, content, reasoning_content?, tool_calls?} as the policy saw them."""
 Line = dict[str, Any]
 """One object of a JSON lines file."""
+Chosen = tuple[Conversation, float | None, int]
+"""(conversation, its weight above 0 or None, how often it is written)."""
 
 
 @dataclass(frozen=True)
 class ExportFormat:
     """What a trainer's format holds."""
 
-    chat: Callable[[Chat], Line]
-    """Returns the line of a conversation."""
-    weighted: Callable[[Chat, float], Line] | None = None
-    """Returns the line of a conversation with a weight above 0; None if it cannot hold one."""
+    chat: Callable[[Chat, float | None], Line]
+    """Returns the line of a conversation with its weight, None for one without."""
     pair: Callable[[Chat, Chat, Chat], Line] | None = None
     """Returns the line of a prompt, the better reply and the worse one; None if it holds none."""
+    weighing: str = ""
+    """Note on settings that its trainer needs to use the weights; empty if it holds none."""
+    negative: str = ""
+    """Note on what its trainer would do with a weight below 0."""
     metadata: bool = False
     """Whether a line may have a column `metadata`, as JSON text."""
     drops_reasoning: bool = False
     needs: tuple[str, ...] = ()
     """Notes on settings that its trainer needs to learn only the policy's turns."""
-    weighing: str = ""
-    """Note on settings that its trainer needs to use the weights."""
-    negative: str = ""
-    """Note on what its trainer would do with a weight below 0."""
 
 
 def tag_reasoning(message: Mapping[str, Any]) -> str:
@@ -86,12 +89,8 @@ def _tagged(chat: Chat, weight: float | None = None) -> Chat:
 
 def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call with its arguments as an object, as chat templates expect them."""
-    function = call["function"]
-    try:
-        arguments = json.loads(function["arguments"])
-    except ValueError:
-        arguments = function["arguments"]
-    return {**call, "function": {"name": function["name"], "arguments": arguments}}
+    name, arguments = call["function"]["name"], parsed(call["function"]["arguments"])
+    return {**call, "function": {"name": name, "arguments": arguments}}
 
 
 def _objects(chat: Chat) -> Chat:
@@ -100,11 +99,15 @@ def _objects(chat: Chat) -> Chat:
     ]
 
 
-def _without_thought(chat: Chat) -> Chat:
-    return [{k: v for k, v in m.items() if k != THOUGHT} for m in chat]
+def _trl(chat: Chat, weight: float | None) -> Line:
+    return {"messages": _objects(chat)} | ({} if weight is None else {"weight": weight})
 
 
-def _sharegpt(chat: Chat) -> Line:
+def _openai(chat: Chat, _: float | None) -> Line:
+    return {"messages": [{k: v for k, v in m.items() if k != THOUGHT} for m in chat]}
+
+
+def _sharegpt(chat: Chat, _: float | None) -> Line:
     names = {"system": "system", "user": "human", "assistant": "gpt"}
     names |= {"tool_call": "function_call", "tool_response": "observation"}
     items = [{"from": names[m["role"]], "value": m["content"]} for m in _tagged(chat)]
@@ -121,23 +124,22 @@ def _swift_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> Line:
 FORMATS: Mapping[Target, ExportFormat] = {
     # TRL's SFTTrainer and DPOTrainer, conversational datasets; it reads tools as JSON text too.
     "trl": ExportFormat(
-        lambda chat: {"messages": _objects(chat)},
-        weighted=lambda chat, weight: {"messages": _objects(chat), "weight": weight},
-        pair=lambda prompt, chosen, rejected: {
+        _trl,
+        lambda prompt, chosen, rejected: {
             "prompt": _objects(prompt),
             "chosen": _objects(chosen),
             "rejected": _objects(rejected),
         },
+        weighing="SFTTrainer does not read `weight`: every row counts 1 there. WeightedSFT on the "
+        "page on import and export multiplies the loss of each row by it",
+        negative="SFTTrainer would imitate them",
         metadata=True,
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
-        weighing="SFTTrainer does not read `weight`: every row counts 1 there. "
-        "convbench.formats.trl.WeightedSFTTrainer multiplies the loss of each row by it",
-        negative="SFTTrainer would imitate them",
     ),
     # OpenAI's fine-tuning API, supervised and DPO.
     "openai": ExportFormat(
-        lambda chat: {"messages": _without_thought(chat)},
-        pair=lambda prompt, chosen, rejected: {
+        _openai,
+        lambda prompt, chosen, rejected: {
             "input": {"messages": prompt},
             "preferred_output": chosen,
             "non_preferred_output": rejected,
@@ -147,16 +149,88 @@ FORMATS: Mapping[Target, ExportFormat] = {
     "sharegpt": ExportFormat(_sharegpt, metadata=True),
     # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
     "ms-swift": ExportFormat(
-        lambda chat: {"messages": _tagged(chat)},
-        weighted=lambda chat, weight: {"messages": _tagged(chat, weight)},
-        pair=_swift_pair,
+        lambda chat, weight: {"messages": _tagged(chat, weight)},
+        _swift_pair,
         weighing="ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
         "without it every row counts 1. The end of a turn counts 1 in either case",
         negative="its templates mask all of them but the end of the turn",
     ),
     # Harbor's trajectories, one a line; the line is made from the conversation itself.
-    "atif": ExportFormat(lambda chat: {}),
+    "atif": ExportFormat(lambda chat, weight: {}),
 }
+
+
+@dataclass
+class ExportResult:
+    """What was written."""
+
+    files: dict[Split, Path] = field(default_factory=dict)
+    """Path by split."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Number of rows by split."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Conversations that are not written, by reason: `failed`, `flagged`, `negative` (a weight
+    below 0), `unweighted` (a weight of 0, or none)."""
+    notes: list[str] = field(default_factory=list)
+    """Notes on what the format cannot hold, and on settings that the trainer needs."""
+
+
+def export_conversations(
+    run: Run,
+    target: Target,
+    folder: Path,
+    chosen: Iterable[Chosen] | None = None,
+    *,
+    named: bool = False,
+) -> ExportResult:
+    """Write `SPLIT.jsonl` into a folder and return paths, counts and notes.
+
+    `chosen` are conversations of the run with their weights and numbers of copies; without it all
+    that are complete are written once. With `named` (the user chose the folder) existing files keep
+    links, mode and owner. Raise RunError if nothing is written.
+    """
+    if chosen is None:
+        chosen = ((talk, None, 1) for talk in run.conversations() if talk.failure is None)
+    lost: Counter[str] = Counter()
+    files, rows = _write_lines(folder, _lines(run, target, chosen, lost), named=named)
+    notes = [f"{target} cannot hold the {what} of {n} conversations" for what, n in lost.items()]
+    return ExportResult(files, rows, notes=notes)
+
+
+def _lines(
+    run: Run, target: Target, chosen: Iterable[Chosen], lost: Counter[str]
+) -> Iterator[tuple[Split, Line, int]]:
+    """Yield (split, line, copies) of conversations; count what the format cannot hold."""
+    shape, credit = FORMATS[target], newest_advantages(run)
+    any_metadata = shape.metadata and any(talk.metadata for talk in run.conversations())
+    protocol = run.manifest.protocol
+    any_tools = any(offered_tools(protocol, talk) for talk in run.conversations())
+    for talk, weight, copies in chosen:
+        name, split = talk.conversation_id, run.examples[talk.example_id].split
+        thought = any(turn.reasoning and turn.reasoning.text for turn in talk.turns)
+        cannot = {
+            "turns' advantages": name in credit and not shape.metadata,
+            "metadata": bool(talk.metadata) and not shape.metadata and target != "atif",
+            "reasoning": shape.drops_reasoning and thought,
+        }
+        lost.update(what for what, is_lost in cannot.items() if is_lost)
+        if target == "atif":
+            yield split, as_trajectory(run, talk), copies
+            continue
+        line = shape.chat(_seen(run, talk), weight)
+        if any_tools:
+            line = _add_tools(line, target, offered_tools(protocol, talk))
+        if any_metadata:
+            line["metadata"] = orjson.dumps(talk.metadata).decode() if talk.metadata else ""
+        if shape.metadata and name in credit:
+            turns = policy_turns(protocol, talk)
+            line["advantages"] = [credit[name].get(turn) for turn in turns]
+        yield split, line, copies
+
+
+def offered_tools(protocol: ProtocolSpec, talk: Conversation) -> list[dict[str, Any]]:
+    """Return the tools that the policy was offered: a logged conversation's own, or the run's."""
+    return list(talk.tools) or protocol.speakers[protocol.policy].tool_schemas
 
 
 def _add_tools(line: Line, target: Target, tools: Sequence[Mapping[str, Any]]) -> Line:
@@ -169,143 +243,14 @@ def _add_tools(line: Line, target: Target, tools: Sequence[Mapping[str, Any]]) -
     return line | {"tools": tools}
 
 
-@dataclass(frozen=True)
-class ExportPlan:
-    """Weights or repeats of a recipe's conversations; those without are not written."""
-
-    weights: Mapping[str, float] = field(default_factory=dict)
-    """Weight by conversation_id, written with the messages if it is above 0."""
-    repeats: Mapping[str, int] | None = None
-    """Number of copies by conversation_id, written instead of weights."""
-    split: str = "train"
-    """The split it applies to; other splits are written completely and without weights."""
-
-    def repeat_count(self, name: str) -> int:
-        """Return how often a conversation of the split is written: its number in `repeats`, or
-        without `repeats` 1 for a weight above 0; else 0: no file can say that a reply is to be
-        unlearnt."""
-        if self.repeats is not None:
-            return self.repeats.get(name, 0)
-        return int(self.weights.get(name, 0.0) > 0.0)
-
-
-@dataclass
-class ExportResult:
-    """What was written and what was left out."""
-
-    files: dict[Split, Path] = field(default_factory=dict)
-    """Path by split."""
-    rows: dict[str, int] = field(default_factory=dict)
-    """Number of rows by split."""
-    failed: int = 0
-    """Number of failed conversations, which are left out."""
-    left_out: int = 0
-    """Number of conversations left out by the plan: weight or repeats of 0 or less, or none."""
-    negative: int = 0
-    """Number of those left out whose weight is below 0."""
-    flagged: int = 0
-    """Number of flagged conversations, which are left out."""
-    notes: list[str] = field(default_factory=list)
-    """Notes on what else was left out, and on settings that the trainer needs."""
-
-
-def export_conversations(
-    run: Run,
-    target: Target,
-    folder: Path,
-    plan: ExportPlan | None = None,
-    without: Collection[str] = (),
-    *,
-    named: bool = False,
-) -> ExportResult:
-    """Write `SPLIT.jsonl` into a folder and return the counts.
-
-    Failed conversations, and those whose ids are in `without`, are left out. With `named` (the user
-    chose the folder) existing files keep links, mode and owner. Raise RunError if the format cannot
-    hold weights, or nothing is left.
-    """
-    shape = FORMATS[target]
-    if plan and plan.repeats is None and shape.weighted is None:
-        places = " or ".join(name for name, known in FORMATS.items() if known.weighted)
-        raise RunError(
-            f"--to {target} cannot hold weights; give --scale S to repeat whole conversations "
-            f"by randomized rounding, or use --to {places}"
-        )
-    done, lost = ExportResult(), dict.fromkeys(("turns' advantages", "metadata", "reasoning"), 0)
-    lines = _lines(run, target, plan, without, done, lost)
-    done.files, done.rows = _write_lines(folder, lines, named=named)
-    if not done.rows:
-        raise RunError(
-            f"{run.path}: found no conversation to export ({done.failed} failed, {done.flagged} "
-            f"flagged, {done.left_out} left out)"
-        )
-    for what, count in lost.items():
-        if count:
-            done.notes.append(f"{target} cannot hold the {what} of {count} conversations")
-    return done
-
-
-def _lines(
-    run: Run,
-    target: Target,
-    plan: ExportPlan | None,
-    without: Collection[str],
-    done: ExportResult,
-    lost: dict[str, int],
-) -> Iterator[tuple[Split, Line, int]]:
-    """Yield (split, line, copies) of a run's conversations; count what is left out or lost."""
-    shape, credit = FORMATS[target], newest_advantages(run)
-    any_metadata = shape.metadata and any(talk.metadata for talk in run.conversations())
-    any_tools = any(_tools(run, talk) for talk in run.conversations())
-    for talk in run.conversations():
-        name, split = talk.conversation_id, run.examples[talk.example_id].split
-        weighed = plan if plan is not None and split == plan.split else None
-        times = 1 if weighed is None else weighed.repeat_count(name)
-        if talk.failure is not None:
-            done.failed += 1
-            continue
-        if name in without:
-            done.flagged += 1
-            continue
-        if times == 0:
-            done.left_out += 1
-            done.negative += weighed is not None and weighed.weights.get(name, 0.0) < 0
-            continue
-        thought = any(turn.reasoning and turn.reasoning.text for turn in talk.turns)
-        lost["reasoning"] += bool(shape.drops_reasoning and thought)
-        lost["metadata"] += bool(talk.metadata) and not (shape.metadata or target == "atif")
-        lost["turns' advantages"] += name in credit and not shape.metadata
-        if target == "atif":
-            yield split, as_trajectory(run, talk), times
-            continue
-        line = _line(run, talk, shape, weighed)
-        if any_tools:
-            line = _add_tools(line, target, _tools(run, talk))
-        if any_metadata:
-            line["metadata"] = orjson.dumps(talk.metadata).decode() if talk.metadata else ""
-        if shape.metadata and name in credit:
-            turns = policy_turns(run.manifest.protocol, talk)
-            line["advantages"] = [credit[name].get(turn) for turn in turns]
-        yield split, line, times
-
-
-def _tools(run: Run, talk: Conversation) -> list[dict[str, Any]]:
-    """Return the tools that the policy was offered: a logged conversation's own, or the run's."""
-    protocol = run.manifest.protocol
-    return list(talk.tools) or protocol.speakers[protocol.policy].tool_schemas
-
-
-def _line(run: Run, talk: Conversation, shape: ExportFormat, plan: ExportPlan | None) -> Line:
+def _seen(run: Run, talk: Conversation) -> Chat:
+    """Return what the policy saw and said, without messages after its last reply, which teach
+    nothing."""
     protocol = run.manifest.protocol
     chat = as_chat(messages_before(protocol, talk, protocol.policy, replay="always"))
-    while chat and chat[-1]["role"] not in (
-        "assistant",
-        "tool",
-    ):  # messages without a reply teach nothing
+    while chat and chat[-1]["role"] not in ("assistant", "tool"):
         chat.pop()
-    if plan is None or plan.repeats is not None or shape.weighted is None:
-        return shape.chat(chat)
-    return shape.weighted(chat, plan.weights[talk.conversation_id])
+    return chat
 
 
 def as_chat(view: Iterable[Message]) -> Chat:
@@ -326,13 +271,12 @@ def as_chat(view: Iterable[Message]) -> Chat:
 def export_pairs(
     target: Target,
     folder: Path,
-    pairs: Iterable[tuple[Iterable[Message], Message, Message]],
-    tools: Sequence[Mapping[str, Any]] = (),
+    pairs: Iterable[tuple[Iterable[Message], Message, Message, Sequence[Mapping[str, Any]] | None]],
     *,
     named: bool = False,
 ) -> ExportResult:
-    """Write `train.jsonl` of pairs (prompt, better reply, worse reply) and return its path and
-    number of rows. `tools` are those that were offered.
+    """Write `train.jsonl` of pairs (prompt, better reply, worse reply, tools that were offered, or
+    None in all if in none) and return its path and number of rows.
 
     Raise RunError if the format cannot hold pairs. Without pairs no file is written.
     """
@@ -343,9 +287,9 @@ def export_pairs(
     train: Split = "train"  # pairs come from this split alone
 
     def lines() -> Iterator[tuple[Split, Line, int]]:
-        for prompt, good, bad in pairs:
+        for prompt, good, bad, tools in pairs:
             line = write(as_chat(prompt), as_chat([good]), as_chat([bad]))
-            yield train, _add_tools(line, target, tools) if tools else line, 1
+            yield train, line if tools is None else _add_tools(line, target, tools), 1
 
     return ExportResult(*_write_lines(folder, lines(), named=named))
 
@@ -355,7 +299,7 @@ def _write_lines(
 ) -> tuple[dict[Split, Path], dict[str, int]]:
     """Write (split, line, copies), the line of most kinds of messages first; return paths and row
     counts by split. Files are moved into place only when all are written. Raises RunError."""
-    rows: dict[str, int] = {}
+    rows: Counter[str] = Counter()
     first: dict[str, tuple[int, bytes]] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -365,7 +309,7 @@ def _write_lines(
                 said = line.get("messages") or line.get("prompt") or ()
                 kinds = len({tuple(message) for message in said})
                 held = first.get(split, (0, b""))
-                rows[split] = rows.get(split, 0) + copies
+                rows[split] += copies
                 with (space / f"{split}.jsonl").open("ab") as file:
                     if kinds > held[0] or not held[1]:
                         first[split], copies = (kinds, data), copies - 1
@@ -380,4 +324,4 @@ def _write_lines(
                 move_to_user_file(whole, path) if named else whole.replace(path)
     except OSError as error:
         raise disk_error(folder, error) from None
-    return paths, rows
+    return paths, dict(rows)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 from convbench import catalog
-from convbench.errors import SpecError, UsageError
+from convbench.errors import RunError, SpecError, UsageError
 from convbench.formats.export import (
     FORMATS,
     THOUGHT,
-    ExportPlan,
+    Chosen,
     ExportResult,
     Target,
     export_conversations,
     export_pairs,
+    offered_tools,
     tag_reasoning,
 )
 from convbench.learn.credit import ranked_pairs
@@ -64,11 +68,14 @@ def export_run(
     folder, specs, named = run.path / "export" / target, specs or SpecOptions(), out is not None
     load_plugins(specs)
     if recipe is None:
+        left_out: Counter[str] = Counter()
         for option, value in (("--scale", scale), ("--judge", judge), ("--set", specs.sets)):
             if value not in (None, ()):
                 raise UsageError(f"{option}: expected a --recipe that it is for, e.g. refit")
         without = frozenset() if flagged == "keep" else flagged_train(run)
-        done = export_conversations(run, target, out or folder, None, without, named=named)
+        chosen = choose_rows(run, left_out, without)
+        done = export_conversations(run, target, out or folder, chosen, named=named)
+        done.left_out = left_out
         done.notes += FORMATS[target].needs
         return done
     found = _recipe_of(recipe, specs, judge, flagged)
@@ -123,32 +130,66 @@ def export_weighted(
         raise UsageError(f"--scale {scale}: expected a number above 0")
     items = weighted.of_conversations()
     weights = [weight for _, weight in items]
-    if scale is None and shape.weighted is not None:
-        plan = ExportPlan(weights={item.id: weight for item, weight in items})
-    else:
+    weight_of, repeats_of = {item.id: weight for item, weight in items}, None
+    if scale is not None or not shape.weighing:
         repeats = round_weights(weights, scale or 1.0, seed)
         if sum(repeats) > MOST_ROWS:
             raise SpecError(
                 f"--scale {scale:g}: found {sum(repeats):,} rows to write; expected at most "
                 f"{MOST_ROWS:,}; give a smaller scale"
             )
-        ids = (item.id for item, _ in items)
-        plan = ExportPlan(repeats=dict(zip(ids, repeats, strict=True)))
+        repeats_of = dict(zip(weight_of, repeats, strict=True))
     is_dropped = recipe.data.flagged == "drop"
     without = flagged_train(run) if is_dropped else frozenset()
-    done = export_conversations(run, target, folder, plan, without, named=named)
+    left_out: Counter[str] = Counter()
+    chosen = choose_rows(run, left_out, without, weight_of, repeats_of)
+    done = export_conversations(run, target, folder, chosen, named=named)
+    done.left_out = left_out
     if not is_dropped:
         done.notes += weighted.selection.notes(recipe.data)
     done.notes += [*shape.needs, *([weighted.ties.line()] if weighted.ties else ())]
-    if done.negative:
+    if negative := left_out["negative"]:
         done.notes.append(
-            f"{done.negative} of {len(weights)} conversations have a weight below 0 and were left "
+            f"{negative} of {len(weights)} conversations have a weight below 0 and were left "
             f"out ({shape.negative}): `convbench train {recipe.name}` learns from them"
         )
-    if plan.repeats is None and any(weight not in (0.0, 1.0) for weight in weights):
-        instead = "" if done.negative else "; --scale S repeats rows by weight in its place"
+    if repeats_of is None and any(weight not in (0.0, 1.0) for weight in weights):
+        instead = "" if negative else "; --scale S repeats rows by weight in its place"
         done.notes.append(shape.weighing + instead)
     return done
+
+
+def choose_rows(
+    run: Run,
+    left_out: Counter[str],
+    without: Collection[str] = (),
+    weights: Mapping[str, float] | None = None,
+    repeats: Mapping[str, int] | None = None,
+) -> Iterator[Chosen]:
+    """Yield the conversations of a run that are written, with their weights and copies; others are
+    added to `left_out`. Raise RunError if there is none.
+
+    Of train those without a weight above 0 are left out, since no file can say that a reply is to
+    be unlearnt, or those of 0 repeats where there are some. Other splits are whole.
+    """
+    is_any = False
+    for talk in run.conversations():
+        name = talk.conversation_id
+        is_train = run.examples[talk.example_id].split == "train"
+        weight = weights.get(name, 0.0) if weights is not None and is_train else None
+        copies = repeats.get(name, 0) if repeats is not None and is_train else 1
+        if talk.failure is not None:
+            left_out["failed"] += 1
+        elif name in without:
+            left_out["flagged"] += 1
+        elif copies < 1 or (repeats is None and weight is not None and weight <= 0):
+            left_out["negative" if (weight or 0.0) < 0 else "unweighted"] += 1
+        else:
+            is_any = True
+            yield talk, weight if repeats is None else None, copies
+    if not is_any:
+        reasons = ", ".join(f"{count} {why}" for why, count in left_out.items())
+        raise RunError(f"{run.path}: found no conversation to export ({reasons or 'none at all'})")
 
 
 def export_paired(
@@ -167,13 +208,13 @@ def export_paired(
     if scale is not None:
         raise SpecError(f"--scale: recipe {recipe.name!r} pairs replies, which have no weight")
     bare = FORMATS[target].drops_reasoning or recipe.data.reasoning == "drop"
+    tools = [offered_tools(p.item.protocol, p.item.conversation) for p in pairs.items]
+    each = tools if any(tools) else repeat(None)
     items = (
-        (p.messages, _reply_message(p.chosen, bare), _reply_message(p.rejected, bare))
-        for p in pairs.items
+        (p.messages, _reply_message(p.chosen, bare), _reply_message(p.rejected, bare), offered)
+        for p, offered in zip(pairs.items, each, strict=False)
     )
-    protocol = pairs.selection.runs[0].manifest.protocol
-    tools = protocol.speakers[protocol.policy].tool_schemas
-    done = export_pairs(target, folder, items, tools, named=named)
+    done = export_pairs(target, folder, items, named=named)
     done.notes += pairs.selection.notes(recipe.data)
     done.notes += [f"omitted: {count} {reason}" for reason, count in pairs.left_out.items()]
     done.notes += [pairs.ties.line()] if pairs.ties else []

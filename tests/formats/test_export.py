@@ -46,7 +46,7 @@ def test_formats_hold_the_policy_s_messages(tmp_path: Path) -> None:
     }
     for to, found in done.items():
         assert {split: len(rows(path)) for split, path in found.files.items()} == found.rows
-        assert (found.rows, found.failed) == ({"train": 4, "test": 1}, 1), to
+        assert (found.rows, found.left_out) == ({"train": 4, "test": 1}, {"failed": 1}), to
     first = {to: rows(found.files["train"])[0] for to, found in done.items()}
     assert first["trl"]["messages"][0] == {"role": "system", "content": SYSTEM}
     assert [m["role"] for m in first["trl"]["messages"]] == [
@@ -94,7 +94,7 @@ def test_rounding_repeats_whole_conversations(tmp_path: Path) -> None:
     """A whole s * r is no chance at all; the same seed gives the same file."""
     run = judged(tmp_path / "r", [1.0, 0.0, 1.0, 0.5])
     done = export_run(run, "sharegpt", tmp_path / "a", recipe="refit", scale=4.0)
-    assert (done.rows, done.left_out) == ({"train": 10}, 1)
+    assert (done.rows, done.left_out) == ({"train": 10}, {"unweighted": 1})
     one = export_run(run, "openai", tmp_path / "b", recipe="refit", scale=0.3, seed=3)
     two = export_run(run, "openai", tmp_path / "c", recipe="refit", scale=0.3, seed=3)
     assert one.files["train"].read_bytes() == two.files["train"].read_bytes()

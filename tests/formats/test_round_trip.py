@@ -109,3 +109,17 @@ def test_export_run_is_read_by_a_reader_of_columns(tmp_path: Path, to: str) -> N
     assert rows.num_rows == 64
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert len({tuple(sorted(line)) for line in lines}) == 1
+
+
+@pytest.mark.parametrize("to", ["trl", "openai", "ms-swift"])
+def test_import_logs_reads_exported_pairs_with_their_tools(tmp_path: Path, to: Target) -> None:
+    good, bad = ({"role": "assistant", "content": text} for text in ("A wren.", "A spoon."))
+    rows = [{"prompt": [ASK], "chosen": [good], "rejected": [bad], "tools": [TOOL]},
+            {"prompt": [{**ASK, "content": "And?"}], "chosen": [good], "rejected": [bad]}]  # fmt: skip
+    before = import_rows(tmp_path, rows)
+    assert before.run is not None
+    file = export_run(before.run, to, tmp_path / "out", recipe="dpo").files["train"]
+    after = import_logs(str(file), tmp_path / "again", "id2", "log")
+    assert after.run is not None
+    assert sorted(said(after), key=str) == sorted(said(before), key=str)
+    assert sorted(len(talk.tools) for talk in after.run.conversations()) == [0, 0, 1, 1]

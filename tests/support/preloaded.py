@@ -17,7 +17,7 @@ ROOMS = (
     "answers", "api", "catalog", "commands", "engine", "formats", "judge", "publish", "report",
     "rollout", "stats", "store", "tasks", "view",
 )  # fmt: skip
-WITHOUT = ("convbench.formats.trl", "convbench.judges.adaptation")
+WITHOUT = ("convbench.judges.adaptation",)
 """What is heavy itself."""
 
 register_commands()
