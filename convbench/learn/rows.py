@@ -64,16 +64,17 @@ class Chats:
 
     def of(self, run: Run, talk: Conversation | None = None) -> ChatTokens:
         """Return the chat template as the run's policy was served; a logged conversation may have
-        tools of its own."""
+        tools of its own, or call some that its log does not describe."""
         manifest = run.manifest
         protocol = manifest.protocol
         own = list(talk.tools) if talk is not None else []
         tools = own or protocol.speakers[protocol.policy].tool_schemas
-        key = manifest.id + (fingerprint(own) if own else "")
+        calls = talk is not None and any(turn.rounds for turn in talk.turns)
+        key = f"{manifest.id}{calls}" + (fingerprint(own) if own else "")
         if key not in self._known:
             options = manifest.policy_member.template_options | ({"tools": tools} if tools else {})
             self._known[key] = ChatTokens(
-                self.tokenizer, reasoning=self._reasoning, options=options
+                self.tokenizer, reasoning=self._reasoning, options=options, calls=calls
             )
         return self._known[key]
 

@@ -88,12 +88,14 @@ class ChatTokens:
         *,
         reasoning: str = "loss",
         options: Mapping[str, Any] | None = None,
+        calls: bool = False,
     ) -> None:
         """`options` are the variables that the template gets besides the messages, as when the
-        policy was served (`tools` among them). Raise TrainError without a chat template."""
+        policy was served (`tools` among them); `calls` says that there are calls of tools, of which
+        a template of its own may know. Raise TrainError without a chat template."""
         self.tokenizer, self._options = tokenizer, dict(options or {})
         self.drops_reasoning = reasoning == "drop"
-        self._template = _template_of(tokenizer, with_tools="tools" in self._options)
+        self._template = _template_of(tokenizer, with_tools=calls or "tools" in self._options)
         self._parts = not shows_text(self._apply)
         self.folds_system = not shows_system(self.render_messages)
         self._late_system = not self.folds_system and shows_late_system(self.render_messages)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from convbench.errors import TrainError
-from convbench.learn.rows import mask_stretches, prompted_replies
+from convbench.learn.rows import Chats, mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens
 from convbench.models.replies import parse_tool_calls
 from convbench.schema import Conversation, ToolCall, ToolResult, ToolRound
@@ -16,6 +18,10 @@ from tests.helpers import tiny
 from tests.helpers.tiny import PROTOCOL
 from tests.helpers.tokenizers import SHIPPED, TOOL, tokenizer
 
+PLAIN = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
 TAKES = [name for name, text in SHIPPED.items() if "tool_calls" in text]
 
 
@@ -92,6 +98,25 @@ def test_a_call_that_stood_in_the_text_is_learnt_word_for_word() -> None:
     found = shown("qwen2_5", one.model_copy(update={"turns": (one.turns[0], turn, *one.turns[2:])}))
     assert found is not None
     assert any(text.startswith(said) for text in found[0])
+
+
+def test_of_two_templates_that_for_tools_shows_calls_of_tools_that_no_log_describes(
+    tmp_path: Path,
+) -> None:
+    words = tokenizer("qwen2_5")
+    both = {"default": PLAIN, "tool_use": words.chat_template}
+    copied = copy.deepcopy(words)
+    copied.chat_template = both
+    copied.save_pretrained(tmp_path / "model")
+    run = tiny.judged_run(tmp_path / "run")
+    chats = Chats(str(tmp_path / "model"), "loss")
+    replies = prompted_replies(PROTOCOL, talk())
+    with pytest.raises(TrainError, match="does not show"):
+        chats.of(run).token_rows(replies, "2026-11-20")
+    (row,) = chats.of(run, talk()).token_rows(replies, "2026-11-20")
+    learnt = "".join(words.decode(ids) for on, ids in mask_stretches(row) if on)
+    assert "CALLED0" in learnt
+    assert "RESULT0" not in learnt
 
 
 CALL: dict[str, Any] = {"name": "lookup", "arguments": {"item": "eggs"}}
