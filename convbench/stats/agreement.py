@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +31,7 @@ def spearman(first: Any, second: Any) -> float | None:
     a, b = pd.Series(first, dtype=float).rank(), pd.Series(second, dtype=float).rank()
     if a.nunique() < 2 or b.nunique() < 2:
         return None
-    value = float(a.corr(b))
-    return None if math.isnan(value) else value
+    return float(a.corr(b))
 
 
 def krippendorff_alpha(ratings: Any) -> float | None:

@@ -19,8 +19,6 @@ from typing import Any, Literal
 
 ErrorKind = Literal["clustered", "naive"]
 """Standard errors by group, or of independent conversations as many papers print them."""
-LEVEL = 0.95
-"""Level of all intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +135,12 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 @lru_cache(1024)
-def t_critical(df: int, level: float = LEVEL) -> float:
-    """Return the t whose interval [-t, t] holds `level` of Student's t; by bisection."""
+def t_critical(df: int) -> float:
+    """Return the t whose interval [-t, t] holds 95% of Student's t; by bisection."""
     low, high = 0.0, 2.0
-    while t_two_sided(high, df) > 1 - level:
+    while t_two_sided(high, df) > 0.05:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if t_two_sided(middle, df) > 1 - level else (low, middle)
+        low, high = (middle, high) if t_two_sided(middle, df) > 0.05 else (low, middle)
     return (low + high) / 2

@@ -7,13 +7,12 @@ the independent units. Labels are a uniform draw of groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from typing import Any
 
 from convbench.stats.estimates import Estimate
 
 
-def corrected_mean(people: Any, judge: Any, others: Collection[float]) -> Estimate:
+def corrected_mean(people: Any, judge: Any, others: Any) -> Estimate:
     """Return the mean of people's scores, with the judge's scores of all groups in place of most
     labels.
 
