@@ -20,7 +20,7 @@ from convbench.util.redact import shown_address, strip_address
 
 if TYPE_CHECKING:
     from convbench.engine import Summary
-    from convbench.engine.budget import Budget
+    from convbench.engine.session import Session
     from convbench.judges.units import JudgeSummary
     from convbench.rollout.build import BuildSummary
 
@@ -115,8 +115,8 @@ class RunContext:
     """Whether stdout gets one JSON document and nothing else."""
     each: Sequence[Any] = ()
     """The options for each value of the option that may be repeated (`Opt.each`)."""
-    ledger: Budget | None = None
-    """Spending of a command that calls models."""
+    session: Session | None = None
+    """What all calls of a command that calls models share."""
     answer: Answer | None = None
     """The answer so far, which is shown even if the command fails later."""
     show: Callable[[Any], None] = print
@@ -289,10 +289,10 @@ class RunContext:
         if self.answer is not None and not self._is_shown and not self.json:
             self.show(self.answer)
         self.print_notes()
-        if self.ledger is not None:
+        if self.session is not None:
             from convbench.engine.budget import format_spend
 
-            if text := format_spend(self.ledger):
+            if text := format_spend(self.session.ledger):
                 print_line(err, "spent: ", "bold", text)
 
 

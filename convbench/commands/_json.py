@@ -55,8 +55,9 @@ def print_envelope(context: RunContext, failure: BaseException | None) -> None:
     context's.
     """
     code, line = (context.exit_code, None) if failure is None else _code_and_line(failure)
-    ledger, spent = context.ledger, None
-    if ledger is not None:
+    spent = None
+    if context.session is not None:
+        ledger = context.session.ledger
         usd = None if ledger.unpriced else ledger.all.usd
         spent = Spent(usd=usd, tokens=ledger.all.tokens, attempts=ledger.all.attempts)
     _print_document(

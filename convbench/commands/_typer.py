@@ -69,7 +69,7 @@ def register_command(app: typer.Typer, word: str, panel: str) -> None:
 
 
 def _build_options(command: Command[Any, Any], values: dict[str, Any], context: RunContext) -> Any:
-    """Return the options object for the typed values, with a ledger if the command calls models. If
+    """Return the options object for the typed values, and a session if the command calls models. If
     an option is declared `each`, `context.each` gets one object for each of its values."""
     named = {option.name: option for option in flat_options(command.options_class)}
     each = next((option for option in named.values() if option.opt.each), None)
@@ -79,8 +79,9 @@ def _build_options(command: Command[Any, Any], values: dict[str, Any], context: 
         {name: _parse_value(named[name], value) for name, value in values.items()},
     )
     if getattr(options, "calls", None) is not None:
-        options = dataclasses.replace(options, calls=options.calls.with_ledger())
-        context.ledger = options.calls.ledger
+        from convbench.engine.session import Session
+
+        context.session = Session()
     if each is not None:
         context.each = [
             dataclasses.replace(options, **{each.name: value})

@@ -72,7 +72,7 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
         raise UsageError("expected --shards N and --on ray[:ADDRESS] together")
     if options.on is not None and not options.dry_run:
         return _build_on_ray(options, context)
-    result = build_or_resume(options)
+    result = build_or_resume(options, context.session)
     context.answer = answer = _make_answer(result)
     if result.preview is not None:
         for warning in result.warnings:
@@ -136,8 +136,8 @@ def _build_on_ray(options: BuildOptions, context: RunContext) -> BuildAnswer:
     splits = count_splits(example.split for example in merged.examples.values())
     result = BuildResult(path, merged.manifest, built=built, splits=splits)
     context.answer = answer = _make_answer(result)
-    if context.ledger is not None:
-        context.ledger.book(Estimate(*Journal(merged.calls_file).total_cost()))
+    if context.session is not None:
+        context.session.ledger.book(Estimate(*Journal(merged.calls_file).total_cost()))
     context.add_next(judge_line(merged.manifest, options.specs, run_option(path)))
     return answer
 

@@ -41,6 +41,7 @@ def run(options: DemoOptions, context: RunContext) -> ReportAnswer:
     """
     from rich.markup import escape
 
+    from convbench.engine.session import Session
     from convbench.experiments.demo import run_demo
 
     def print_step(step: str, why: str) -> None:
@@ -48,7 +49,9 @@ def run(options: DemoOptions, context: RunContext) -> ReportAnswer:
         err.rule(f"[bold]{step}[/]", align="left")
         err.print(escape(why), soft_wrap=False)
 
-    done = run_demo(options.run, options.count, options.calls, print_step)
+    done = run_demo(
+        options.run, options.count, options.calls, context.session or Session(), print_step
+    )
     conversation = next(iter(done.run.conversations())).conversation_id
     name = shell_path(done.run.path)
     context.add_next(

@@ -65,7 +65,7 @@ def run(options: EvalOptions, context: RunContext) -> EvalAnswer:
 
     parts: list[EvaluatedRun] = []
     problems = []
-    for result in evaluate_each(options):
+    for result in evaluate_each(options, context.session):
         part = _evaluated_run(result)
         parts.append(part)
         context.answer = answer = EvalAnswer(**dict(parts[0]), others=parts[1:])

@@ -83,7 +83,8 @@ def run(options: ExperimentOptions, context: RunContext) -> ExperimentAnswer:
     from convbench.experiments.experiment import run_experiment
 
     try:
-        result = run_experiment(options, None if options.calls.quiet else _print_progress)
+        tell = None if options.calls.quiet else _print_progress
+        result = run_experiment(options, tell, context.session)
     except PreflightError as error:
         _note_missing(error.missing, context)
         raise EarlyExit(1) from None

@@ -109,7 +109,11 @@ def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
         run_to_judge(each)  # raises before any is judged if another does not exist
     code = 0
     parts: list[JudgedRun] = []
-    results = ((e, n, result) for e in context.each for n, result in enumerate(judge_each(e)))
+    results = (
+        (each, n, result)
+        for each in context.each
+        for n, result in enumerate(judge_each(each, context.session))
+    )
     for each, number, result in results:
         parts.append(judged_run(result))
         context.answer = JudgeAnswer(runs=parts)

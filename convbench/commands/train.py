@@ -64,7 +64,7 @@ def run(options: TrainOptions, context: RunContext) -> TrainAnswer:
     from convbench.experiments.seal import RoundsWithTable
     from convbench.experiments.train import run_train
 
-    done = run_train(options)
+    done = run_train(options, context.session)
     if isinstance(done, RoundsWithTable):
         return _rounds_answer(done, options.recipe, context)
     for text in done.notes:

@@ -60,14 +60,17 @@ class Caller:
         retry: RetryPolicy | None = None,
         status: Status | None = None,
         cache: ReplyCache | None = None,
+        pauses: dict[str, float] | None = None,
     ) -> None:
-        """Without a journal no reply is kept; without a cache none of earlier runs is reused."""
+        """Without a journal no reply is kept; without a cache none of earlier runs is reused.
+        Callers with the same `pauses` (endpoint → end) wait together when an endpoint asks."""
         self.journal, self.cache = journal, cache
         self.budget = budget or Budget()
         self.retry = retry or RetryPolicy()
         self.status = status or Status()
         self.batches: Waves | None = None
         """The queue of calls that are sent in batches; None sends each individually."""
+        self.pauses = {} if pauses is None else pauses
         self._limiters: dict[str, Limiter] = {}
         self._answered: set[str] = set()
         self._failed_in_a_row: dict[str, int] = {}
@@ -212,7 +215,9 @@ class Caller:
     def _limiter_of(self, model: Model) -> Limiter:
         name = model.endpoint
         if name not in self._limiters:
-            self._limiters[name] = Limiter(model.concurrency or self.retry.concurrency)
+            self._limiters[name] = Limiter(
+                name, model.concurrency or self.retry.concurrency, self.pauses
+            )
         return self._limiters[name]
 
     async def ensure_started(self, model: Model) -> None:

@@ -65,11 +65,16 @@ class RetryPolicy:
 class Limiter:
     """The slots of an endpoint, in the order of arrival, and the pause that it asked for."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, name: str, most: int, pauses: dict[str, float]) -> None:
+        """`pauses` has the end of each endpoint's pause, as `time.monotonic()` says it."""
         self.in_flight = 0
-        self.paused_until = 0.0
-        """`time.monotonic()` until which nothing is sent (Retry-After)."""
+        self._name, self._pauses = name, pauses
         self._slots = asyncio.Semaphore(most)
+
+    @property
+    def paused_until(self) -> float:
+        """Return the `time.monotonic()` until which nothing is sent (Retry-After)."""
+        return self._pauses.get(self._name, 0.0)
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
@@ -86,4 +91,4 @@ class Limiter:
 
     def pause_for(self, seconds: float) -> None:
         """Send nothing for so many seconds; an earlier pause that lasts longer stays."""
-        self.paused_until = max(self.paused_until, time.monotonic() + seconds)
+        self._pauses[self._name] = max(self.paused_until, time.monotonic() + seconds)

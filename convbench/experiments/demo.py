@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from convbench import catalog
+from convbench.engine.session import Session
 from convbench.experiments.evaluate import check_evaluation, evaluate_policy
 from convbench.experiments.training import check_trainable, train_once
 from convbench.hub.send import publish_as_dataset
@@ -44,7 +45,12 @@ class DemoResult:
 
 
 def run_demo(
-    folder: Path, questions: int, calls: CallOptions, say: Say, learners: Sequence[str] = LEARNERS
+    folder: Path,
+    questions: int,
+    calls: CallOptions,
+    session: Session,
+    say: Say,
+    learners: Sequence[str] = LEARNERS,
 ) -> DemoResult:
     """Build, judge, train, evaluate, report, and write the dataset's folder; return the result.
     Finished steps are skipped.
@@ -54,15 +60,16 @@ def run_demo(
     spec = catalog.load_spec(ExperimentSpec, "experiments", SETTINGS)
     for name in learners:
         check_trainable(_training_options(name, folder, spec))
-    run = _build_run(folder, questions, calls, spec, say)
+    run = _build_run(folder, questions, calls, session, spec, say)
     say(
         "judge",
         "The judge `rules` scores every conversation from the gold letter and visible features: "
         "right, reasoned, tags closed. Its overall score is the reward.",
     )
-    for judged in judge_run(JudgeOptions(spec.judges, run.path, calls=calls)).summaries:
+    asked = JudgeOptions(spec.judges, run.path, calls=calls)
+    for judged in judge_run(asked, session).summaries:
         check_outcome(judged.jobs, calls, f"verdicts of {judged.name}", judged.failures)
-    checkpoints = [_train_learner(name, run, calls, spec, say) for name in learners]
+    checkpoints = [_train_learner(name, run, calls, session, spec, say) for name in learners]
     say("report", "The same test questions, the same judge: what did each policy gain?")
     reported = make_report([run])
     options = PublishOptions("me/pocket-demo", dry_run=True, folder=run.path / "publish")
@@ -71,7 +78,12 @@ def run_demo(
 
 
 def _build_run(
-    folder: Path, questions: int, calls: CallOptions, spec: ExperimentSpec, say: Say
+    folder: Path,
+    questions: int,
+    calls: CallOptions,
+    session: Session,
+    spec: ExperimentSpec,
+    say: Say,
 ) -> Run:
     say(
         "build",
@@ -89,13 +101,15 @@ def _build_run(
             run=folder,
             calls=calls,
         )
-    built = build_or_resume(options).built
+    built = build_or_resume(options, session).built
     assert built is not None
     check_outcome(built.jobs, calls, "conversations", built.failures)
     return Run.open(folder)
 
 
-def _train_learner(name: str, run: Run, calls: CallOptions, spec: ExperimentSpec, say: Say) -> Path:
+def _train_learner(
+    name: str, run: Run, calls: CallOptions, session: Session, spec: ExperimentSpec, say: Say
+) -> Path:
     """Train one learner, evaluate it, and return its checkpoint."""
     why = {
         "swift": "SWiFt weighs every conversation by how much better it was than the others "
@@ -104,9 +118,10 @@ def _train_learner(name: str, run: Run, calls: CallOptions, spec: ExperimentSpec
         "star-gate": "STaR-GATE imitates only the best conversation about each question.",
     }
     say(f"train {name}", why.get(name, ""))
-    folder = train_once(_training_options(name, run.path, spec), run.checkpoints_folder / name)
+    training = _training_options(name, run.path, spec)
+    folder = train_once(training, run.checkpoints_folder / name, session)
     say(f"eval {name}", "The new policy answers the test questions, which it was not trained on.")
-    done = evaluate_policy(EvalOptions(str(folder), (run.path,), calls=calls))
+    done = evaluate_policy(EvalOptions(str(folder), (run.path,), calls=calls), session)
     check_evaluation(done, calls)
     return folder
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.judges.ready import check_ready
 from convbench.judges.resolve import Judge
@@ -54,22 +55,23 @@ class EvalResult:
     """In a dry run: the error that the evaluation itself would raise, or None."""
 
 
-def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
+def evaluate_each(options: EvalOptions, session: Session | None = None) -> Iterator[EvalResult]:
     """Yield the evaluation of each run when it is done, in order; without runs, that of the
     checkpoint's own run, else of the newest.
 
     All runs are opened before the first is evaluated, at the first step of the iteration. Raise
     ConvbenchError, UsageError if a run comes twice.
     """
+    session = session or Session()
     runs = [find_run(path).path.resolve() for path in options.run]
     for path, folder in zip(options.run, runs, strict=True):
         if runs.count(folder) > 1:
             raise UsageError(f"--run {path}: found it twice; expected each run once")
     for parent in options.run or (None,):
-        yield evaluate_policy(replace(options, run=() if parent is None else (parent,)))
+        yield evaluate_policy(replace(options, run=() if parent is None else (parent,)), session)
 
 
-def evaluate_policy(options: EvalOptions) -> EvalResult:
+def evaluate_policy(options: EvalOptions, session: Session | None = None) -> EvalResult:
     """Build the parent's test questions (or those of `options.split`) with this policy, have the
     same judges score them, and return the result.
 
@@ -91,22 +93,24 @@ def evaluate_policy(options: EvalOptions) -> EvalResult:
     protocol = _eval_protocol(parent, folder, options)
     options = replace(options, policy=_with_parents_engine(parent, folder, options))
     manifest = evaluation_manifest(parent, protocol, parent.examples.values(), options)
-    calls = options.calls.with_user_models(manifest.cast[protocol.policy].model)
+    calls = options.calls
+    session = (session or Session()).naming(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
     child = _child_run(parent, manifest, options)
     if options.dry_run:
-        return _preview_evaluation(parent, child, judges, calls)
-    _refuse_unready(parent, child, judges, calls)
+        return _preview_evaluation(parent, child, judges, calls, session)
+    _refuse_unready(parent, child, judges, calls, session)
     if not on_disk(child):
         child = Run.create(child.path, child.manifest, list(parent.examples.values()))
-    built = build_missing(child, calls)
+    built = build_missing(child, calls, session)
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
-    return EvalResult(child, parent, built, judge_with(child, judges, calls) if judges else None)
+    judged = judge_with(child, judges, calls, session) if judges else None
+    return EvalResult(child, parent, built, judged)
 
 
 def _preview_evaluation(
-    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions
+    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions, session: Session
 ) -> EvalResult:
     """Return what an evaluation would send; nothing is written."""
     from convbench.judges.preview import preview_unbuilt
@@ -117,26 +121,28 @@ def _preview_evaluation(
     previews = [preview_unbuilt(judge, child.manifest, shown, calls) for judge in judges]
     judged = JudgeResult(child, previews=previews) if judges else None
     result = EvalResult(child, parent, BuildSummary(), judged, shown)
-    result.problem = _what_stops(parent, child, judges, calls)
+    result.problem = _what_stops(parent, child, judges, calls, session)
     return result
 
 
 def _what_stops(
-    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions
+    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions, session: Session
 ) -> ConvbenchError | None:
     """Return the error that would stop an evaluation, or None."""
     try:
-        _refuse_unready(parent, child, judges, calls)
+        _refuse_unready(parent, child, judges, calls, session)
     except ConvbenchError as error:
         return error
     return None
 
 
-def _refuse_unready(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
+def _refuse_unready(
+    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions, session: Session
+) -> None:
     """Raise ConvbenchError if calls are left and the policy or a judge could not be asked."""
     if not on_disk(child) or any(missing_jobs(child)):
-        check_cast(child, calls)
-        check_ready(judges, calls, parent)
+        check_cast(child, calls, session)
+        check_ready(judges, calls, session, parent)
 
 
 def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench import catalog
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, PreflightError
 from convbench.experiments.amounts import ResourceEstimate, sum_estimates
 from convbench.experiments.cells import PlannedStep, choose_steps, plan_steps
@@ -20,7 +21,7 @@ from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import devices_as_pairs
 from convbench.reports.report import ReportResult
 from convbench.reports.write import WRITERS, write_report
-from convbench.rollout.calls import share_ledger
+from convbench.rollout.calls import JOURNAL_FILE, limit_spend
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store.run import Run
 from convbench.store.steps import write_plan
@@ -87,7 +88,9 @@ class ExperimentResult:
 
 
 def run_experiment(
-    options: ExperimentOptions, tell: ProgressListener | None = None
+    options: ExperimentOptions,
+    tell: ProgressListener | None = None,
+    session: Session | None = None,
 ) -> ExperimentResult:
     """Run an experiment, or resume it, and return the result; finished steps are skipped.
 
@@ -110,11 +113,12 @@ def run_experiment(
         return result
     if planned.missing:
         raise PreflightError(planned.missing)
-    inner = replace(inner, calls=share_ledger(options.calls, root))
+    session = session or Session()
+    limit_spend(session, options.calls, *sorted(root.rglob(JOURNAL_FILE)))
     title = f"{specs[0].name}: {specs[0].title}"
     addresses = [part.step.address for part in everything]
     write_plan(root, title, addresses, printed=specs[0].printed)
-    result.outcomes = run_steps(parts, root, inner, tell)
+    result.outcomes = run_steps(parts, root, inner, session, tell)
     record = OutcomeRecord(root)
     skipped = [part for part in everything if part not in parts]
     result.left = [part.step.address for part in skipped if not is_complete(part, root, record)]

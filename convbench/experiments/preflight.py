@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, DataError, FatalModelError, SpecError
 from convbench.experiments.cells import (
     PlannedStep,
@@ -221,7 +222,7 @@ def _check_cell(
 
 def _check_cast(run: Run, calls: CallOptions) -> None:
     """Check what the speakers need, their servers included. Raises ConvbenchError."""
-    check_cast(run, calls)
+    check_cast(run, calls, Session())
     for member in run.manifest.cast.values():
         check_server(member.model, member.api_base)
 
@@ -312,7 +313,7 @@ def _check_judges(
 
 def _check_judge(judge: Judge, calls: CallOptions) -> None:
     """Check what a judge needs, its server included. Raises ConvbenchError."""
-    check_ready([judge], calls)
+    check_ready([judge], calls, Session())
     if judge.model is not None:
         check_server(judge.model, judge.spec.api_base)
 
@@ -339,7 +340,7 @@ def _policy_check(
             protocol, examples = parent.manifest.protocol, inputs.loaded.examples
             manifest = evaluation_manifest(parent, protocol, examples, evaluation)
             findings.policies[step.address] = manifest
-        try_model(member.model, None, member.short, calls, None)
+        try_model(member.model, None, member.short, calls, Session(), None)
         check_server(member.model, None)
 
     return check_policy

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench import catalog
+from convbench.engine.session import Session
 from convbench.errors import DataError, RunError, SpecError
 from convbench.experiments.evaluate import check_evaluation, evaluate_policy, splits_of
 from convbench.experiments.training import check_trainable, samples_first, train_once
@@ -19,10 +20,15 @@ from convbench.judges.resolve import Judge
 from convbench.judges.run import judge_with, judge_with_model, judges_of
 from convbench.learn.train import split_sets
 from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.rollout.build import build_missing
-from convbench.rollout.calls import SCRIPT, check_cast, check_outcome, share_ledger
+from convbench.rollout.calls import (
+    JOURNAL_FILE,
+    SCRIPT,
+    check_cast,
+    check_outcome,
+    limit_spend,
+)
 from convbench.rollout.manifest import copy_reasoning, follow_up_manifest, make_model_config
 from convbench.schema import Example, ModelConfig
 from convbench.schema.recipe import Recipe
@@ -52,7 +58,7 @@ class RoundsResult:
     rounds: list[RoundResult] = field(default_factory=list)
 
 
-def run_rounds(options: RoundsOptions) -> RoundsResult:
+def run_rounds(options: RoundsOptions, session: Session | None = None) -> RoundsResult:
     """Run or resume the rounds and return their results; what is on disk is not done again.
 
     Round 1 learns from the options' run. Every later round builds the same train questions, or new
@@ -66,29 +72,28 @@ def run_rounds(options: RoundsOptions) -> RoundsResult:
         raise SpecError(f"recipe {options.recipe}: found no `rounds`; expected --rounds N")
     root = find_root(options)
     with folder_lock(root.path, "going through rounds on this run", name=".rounds.lock"):
-        return _run_rounds(root, count, options)
+        return _run_rounds(root, count, options, session or Session())
 
 
-def _run_rounds(root: Run, count: int, options: RoundsOptions) -> RoundsResult:
+def _run_rounds(root: Run, count: int, options: RoundsOptions, session: Session) -> RoundsResult:
     """Run the rounds while the run is locked."""
-    options = replace(options, calls=share_ledger(options.calls, root.path))
-    judge, calls = judge_of(root, options)
-    options = replace(options, calls=calls)
+    limit_spend(session, options.calls, *sorted(root.path.rglob(JOURNAL_FILE)))
+    judge, session = judge_of(root, options, session)
     if not _is_finished(root, count, options):
-        _check_rounds(root, judge, options)
+        _check_rounds(root, judge, options, session)
         if count > 1 and rounds_recipe(options).fresh:
             unseen_examples(root, (), count - 1)  # raises now if the source has too few
     result = RoundsResult(root, judge.name)
     run, earlier = root, list[Run]()
     for number in range(1, count + 1):
-        score_run(run, judge, options)
-        done = RoundResult(number, run, _train_round(run, judge, options, earlier))
+        score_run(run, judge, options, session)
+        done = RoundResult(number, run, _train_round(run, judge, options, session, earlier))
         result.rounds.append(done)
         if options.evaluate:
-            done.evaluated = evaluate_round(root, done, judge, options)
+            done.evaluated = evaluate_round(root, done, judge, options, session)
         earlier.append(run)
         if number < count:
-            run = log_round(root, done.checkpoint, number + 1, options)
+            run = log_round(root, done.checkpoint, number + 1, options, session)
     return result
 
 
@@ -131,13 +136,13 @@ def _is_finished(root: Run, count: int, options: RoundsOptions) -> bool:
     return trained and (child.exists() or not options.evaluate)
 
 
-def _check_rounds(root: Run, judge: Judge, options: RoundsOptions) -> None:
+def _check_rounds(root: Run, judge: Judge, options: RoundsOptions, session: Session) -> None:
     """Raise ConvbenchError if a round would lack a speaker, the judge, a package or weights."""
     old = root.manifest
     # Later rounds have the trained policy, so the present one need not be available.
     others = {**old.cast, old.protocol.policy: ModelConfig(model=SCRIPT)}
-    check_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
-    check_ready([judge], options.calls, root)
+    check_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls, session)
+    check_ready([judge], options.calls, session, root)
     training, policy = _training_options(root, judge, options), old.cast[old.protocol.policy]
     recipe = check_trainable(training, policy)
     if recipe.replay and recipe.data.mix:
@@ -149,12 +154,12 @@ def _check_rounds(root: Run, judge: Judge, options: RoundsOptions) -> None:
         )
 
 
-def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
-    """Return (the judge that rewards, options of calls).
+def judge_of(root: Run, options: RoundsOptions, session: Session) -> tuple[Judge, Session]:
+    """Return (the judge that rewards, the session).
 
     It is the named judge, else the only one with verdicts in the run, else the task's own; a judge
     of the run is taken as stored with it. The model of a named judge that is not stored counts as
-    named by the user in the returned options. Raise RunError if there is no such judge.
+    named by the user in the returned session. Raise RunError if there is no such judge.
     """
     known = {judge.name: judge for judge in judges_of(root)}
     name = options.judge or (next(iter(known)) if len(known) == 1 else root.manifest.task.judge)
@@ -164,28 +169,28 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
             "expected one judge that rewards; add --judge NAME"
         )
     if name in known:
-        return known[name], options.calls
+        return known[name], session
     named_judge = judge_with_model(name, replace(options.specs, sets=()), options.calls, root)
-    named = (
-        [named_judge.model] if options.judge and named_judge.model else []
-    )  # else it is the task's own
-    return named_judge, options.calls.with_user_models(*named)
+    named = named_judge.model if options.judge else None  # else it is the task's own
+    return named_judge, session.naming(named)
 
 
-def score_run(run: Run, judge: Judge, options: RoundsOptions) -> None:
+def score_run(run: Run, judge: Judge, options: RoundsOptions, session: Session) -> None:
     """Have the judge score what it has not scored. Raises what stopped it, or RunError if too much
     failed."""
     calls = options.calls
-    for judged in judge_with(run, [judge], calls).summaries:
+    for judged in judge_with(run, [judge], calls, session).summaries:
         check_outcome(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
 
 
-def _train_round(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequence[Run]) -> Path:
+def _train_round(
+    run: Run, judge: Judge, options: RoundsOptions, session: Session, earlier: Sequence[Run]
+) -> Path:
     """Return the round's checkpoint, and train it first if it does not exist."""
     training = with_replay(
         _training_options(run, judge, options), rounds_recipe(options).replay, run, earlier
     )
-    return train_once(training, run.checkpoints_folder / options.learner_name)
+    return train_once(training, run.checkpoints_folder / options.learner_name, session)
 
 
 def with_replay(
@@ -228,7 +233,9 @@ def _training_options(run: Run, judge: Judge, options: RoundsOptions) -> TrainOp
     )
 
 
-def evaluate_round(root: Run, done: RoundResult, judge: Judge, options: RoundsOptions) -> Run:
+def evaluate_round(
+    root: Run, done: RoundResult, judge: Judge, options: RoundsOptions, session: Session
+) -> Run:
     """Build and judge a round's policy on the test split; return the child run."""
     name = f"{options.learner_name}-round-{done.number}"
     evaluation = EvalOptions(
@@ -238,13 +245,15 @@ def evaluate_round(root: Run, done: RoundResult, judge: Judge, options: RoundsOp
         specs=replace(options.specs, sets=()),
         calls=options.calls,
     )
-    result = evaluate_policy(evaluation)
+    result = evaluate_policy(evaluation, session)
     check_evaluation(result, options.calls)
-    score_run(result.run, judge, options)
+    score_run(result.run, judge, options, session)
     return result.run
 
 
-def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
+def log_round(
+    root: Run, policy: Path, number: int, options: RoundsOptions, session: Session
+) -> Run:
     """Build or resume the run of a later round, with the new policy, in its folder, and return it.
 
     Raise what stopped the build, or RunError if too many conversations failed.
@@ -255,7 +264,7 @@ def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> R
     else:
         run = _create_round(root, policy, path, options, examples_of(root, number, options))
     policy_reference = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
-    built = build_missing(run, options.calls.with_user_models(policy_reference))
+    built = build_missing(run, options.calls, session.naming(policy_reference))
     check_outcome(built.jobs, options.calls, "conversations", built.failures)
     return run
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from convbench.engine.session import Session
 from convbench.errors import BudgetError, ConvbenchError
 from convbench.experiments.cells import PlannedStep, Step
 from convbench.experiments.preflight import is_complete
@@ -48,6 +49,7 @@ def run_steps(
     plan: Sequence[PlannedStep],
     root: Path,
     options: ExperimentOptions,
+    session: Session,
     tell: ProgressListener | None = None,
 ) -> list[StepOutcome]:
     """Run or resume every step; return the outcomes in order.
@@ -70,7 +72,7 @@ def run_steps(
             if tell is not None and not is_complete(planned, root, record):
                 tell(StepProgress(planned.step.address, number + 1, len(plan), failed))
             ended[number] = _run_planned(
-                planned, root, options_by_placement[number][position], record, outcomes
+                planned, root, options_by_placement[number][position], session, record, outcomes
             )
 
         run_tasks(tasks, run_task)
@@ -81,6 +83,7 @@ def _run_planned(
     planned: PlannedStep,
     root: Path,
     options: ExperimentOptions,
+    session: Session,
     record: OutcomeRecord,
     outcomes: Sequence[StepOutcome],
 ) -> StepOutcome:
@@ -97,7 +100,7 @@ def _run_planned(
     lines: tuple[str, ...] = ("interrupted",)
     trace = ""
     try:
-        lines = tuple(do_step(planned.step, planned.spec, root, options))
+        lines = tuple(do_step(planned.step, planned.spec, root, options, session))
         state = "done"
     except BudgetError as error:
         lines = (str(error),)

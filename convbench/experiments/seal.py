@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from convbench import catalog
+from convbench.engine.session import Session
 from convbench.errors import RunError
 from convbench.experiments.evaluate import check_evaluation, evaluate_policy
 from convbench.experiments.rounds import RoundsResult, find_root, rounds_recipe, run_rounds
@@ -33,7 +34,6 @@ from convbench.judges.resolve import Judge
 from convbench.judges.run import is_for_rewards_only, judges_of
 from convbench.options.evaluate import EvalOptions
 from convbench.options.train import RoundsOptions
-from convbench.rollout.calls import share_ledger
 from convbench.schema.base import FrozenModel
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
@@ -67,7 +67,9 @@ class SealResult:
     """Label of the learner, in the names of its table's files."""
 
 
-def run_seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
+def run_seal(
+    options: RoundsOptions, session: Session | None = None, *, baselines: bool = True
+) -> SealResult:
     """Run or resume SEAL's rounds on a run of self-edits, and return what they taught.
 
     It resumes from any point, down to a single adaptation. `taught` is empty unless the judge
@@ -79,15 +81,15 @@ def run_seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     args = seal_args(recipe)
     root = find_root(options)
     _check_length(root, args)
-    options = replace(options, calls=share_ledger(options.calls, root.path))
-    done = run_rounds(options)
+    session = session or Session()
+    done = run_rounds(options, session)
     result = SealResult(done, label=options.label)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
     if kind_of(judge.spec).measures in ("adaptations", "solutions"):
         if baselines:
             for model in args.others:
-                evaluate_edits_of(model, done.run, options)
-        result.taught = taught_accuracies(done, judge, options, baselines)
+                evaluate_edits_of(model, done.run, options, session)
+        result.taught = taught_accuracies(done, judge, options, session, baselines)
     return result
 
 
@@ -100,20 +102,23 @@ class RoundsWithTable:
     """The file with the accuracies after learning from self-edits; None for other recipes."""
 
 
-def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> RoundsWithTable:
+def train_rounds(
+    options: RoundsOptions, session: Session | None = None, *, baselines: bool = True
+) -> RoundsWithTable:
     """Run a recipe's rounds and return the results with the path of their table.
 
     A recipe with a filter of self-edits runs as SEAL; its table is written before the long
     measurements of many passages, and again after. For other recipes, or if nothing was measured,
     the table is None and the measurements are empty.
     """
+    session = session or Session()
     if rounds_recipe(options).filter is None:
-        return RoundsWithTable(SealResult(run_rounds(options)), None)
-    result = run_seal(options, baselines=baselines)
+        return RoundsWithTable(SealResult(run_rounds(options, session)), None)
+    result = run_seal(options, session, baselines=baselines)
     if not result.taught:
         return RoundsWithTable(result, None)
     write_table(result)
-    many_passages(result, options)
+    many_passages(result, options, session)
     return RoundsWithTable(result, write_table(result))
 
 
@@ -142,7 +147,7 @@ def seal_args(recipe: Recipe) -> SealArgs:
     return catalog.check_spec(SealArgs, dict(recipe.args), f"recipe {recipe.name}: args")
 
 
-def evaluate_edits_of(model: str, root: Run, options: RoundsOptions) -> None:
+def evaluate_edits_of(model: str, root: Run, options: RoundsOptions, session: Session) -> None:
     """Evaluate another model as the writer of self-edits of the test passages, from which the run's
     policy learns.
 
@@ -150,12 +155,17 @@ def evaluate_edits_of(model: str, root: Run, options: RoundsOptions) -> None:
     much failed.
     """
     specs = replace(options.specs, sets=())
-    done = evaluate_policy(EvalOptions(model, (root.path,), specs=specs, calls=options.calls))
+    asked = EvalOptions(model, (root.path,), specs=specs, calls=options.calls)
+    done = evaluate_policy(asked, session)
     check_evaluation(done, options.calls)
 
 
 def taught_accuracies(
-    done: RoundsResult, judge: Judge, options: RoundsOptions, baselines: bool = True
+    done: RoundsResult,
+    judge: Judge,
+    options: RoundsOptions,
+    session: Session,
+    baselines: bool = True,
 ) -> dict[str, Values]:
     """Return (passage, accuracy) of every adaptation by training data, as lists in a dict.
 
@@ -164,7 +174,7 @@ def taught_accuracies(
     only the untrained self-edits and the rounds are there. Those without answers about test
     passages are left out.
     """
-    table = _baseline_values(done.run, judge, options) if baselines else {}
+    table = _baseline_values(done.run, judge, options, session) if baselines else {}
     own_learners = learner_fingerprints(done.run, judge)
     rounds = [(f"round {each.number}", each.evaluated) for each in done.rounds if each.evaluated]
     others = _other_writers(done, judge) if baselines and own_learners else []
@@ -197,10 +207,12 @@ def _learners(child: Run, judge: Judge) -> set[str]:
     return {LearnerRef.of_run(child, settings_of(judge).learner).fingerprint}
 
 
-def _baseline_values(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Values]:
+def _baseline_values(
+    run: Run, judge: Judge, options: RoundsOptions, session: Session
+) -> dict[str, Values]:
     if kind_of(judge.spec).measures == "solutions":
         return baseline_values(run, judge)
-    return with_runner(run, judge, options.calls, baseline_accuracies)
+    return with_runner(run, judge, options.calls, session, baseline_accuracies)
 
 
 def baseline_accuracies(runner: AdaptationRunner) -> dict[str, Values]:
@@ -219,7 +231,7 @@ def baseline_accuracies(runner: AdaptationRunner) -> dict[str, Values]:
     return {NOTHING: nothing, PASSAGE: alone}
 
 
-def many_passages(result: SealResult, options: RoundsOptions) -> None:
+def many_passages(result: SealResult, options: RoundsOptions, session: Session) -> None:
     """Measure learning of many passages and set the result's `pretrained` and `forgetting`.
 
     `pretrained` is of all passages at once, `forgetting` of one after the other; each is measured
@@ -240,14 +252,20 @@ def many_passages(result: SealResult, options: RoundsOptions) -> None:
         ]
         result.pretrained = {
             name: passages.pretraining_accuracies(
-                run, judge, calls, edits=args.pretraining, alone=alone
+                run, judge, calls, session, edits=args.pretraining, alone=alone
             )
             for name, run, alone in (*sources[:2], *others, *sources[2:])
         }
     if args.sequences:
         result.forgetting = {
             name: passages.measure_forgetting(
-                run, judge, calls, sequences=args.sequences, length=args.length, alone=alone
+                run,
+                judge,
+                calls,
+                session,
+                sequences=args.sequences,
+                length=args.length,
+                alone=alone,
             )
             for name, run, alone in sources
         }

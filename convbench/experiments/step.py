@@ -11,6 +11,7 @@ from typing import Literal
 
 import orjson
 
+from convbench.engine.session import Session
 from convbench.experiments.cells import (
     Step,
     build_options,
@@ -105,7 +106,9 @@ BUILD_FIELDS = (
 """Fields of an experiment that define a build."""
 
 
-def do_step(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> list[str]:
+def do_step(
+    step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOptions, session: Session
+) -> list[str]:
     """Run or resume one step; return lines on what failed. A finished one costs a look at the disk.
 
     `spec` is the experiment with the settings of the step's cell, `root` the experiment's folder.
@@ -116,13 +119,13 @@ def do_step(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOpt
     path = root / step.cell.name
     match step.kind:
         case "build":
-            failures = _build_step(step, spec, path, options)
+            failures = _build_step(step, spec, path, options, session)
         case "judge":
-            failures = _judge_step(spec, path, without_address(options))
+            failures = _judge_step(spec, path, without_address(options), session)
         case "train":
-            failures = _train_step(step, spec, path, without_address(options))
+            failures = _train_step(step, spec, path, without_address(options), session)
         case _:
-            failures = _evaluate_step(step, spec, path, without_address(options))
+            failures = _evaluate_step(step, spec, path, without_address(options), session)
     return [line for line in failures if line]
 
 
@@ -170,20 +173,20 @@ def step_fingerprint(step: Step, spec: ExperimentSpec) -> str:
 
 
 def _build_step(
-    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions, session: Session
 ) -> Sequence[str | None]:
     build_request = build_options(step.cell, spec, path, options)
     if (path / "run.json").exists():
         build_request = BuildOptions(
             run=path, tested=True, calls=options.calls, specs=replace(options.specs, sets=())
         )
-    built = build_or_resume(build_request, read_questions).built
+    built = build_or_resume(build_request, session, read_questions).built
     assert built is not None
     return [check_outcome(built.jobs, options.calls, "conversations", built.failures)]
 
 
 def _judge_step(
-    spec: ExperimentSpec, path: Path, options: ExperimentOptions
+    spec: ExperimentSpec, path: Path, options: ExperimentOptions, session: Session
 ) -> Sequence[str | None]:
     run = Run.open(path)
     judges = [
@@ -193,21 +196,22 @@ def _judge_step(
         )
         for name in dict.fromkeys(spec.judges)
     ]
-    named = options.calls.with_user_models(*(each.model for each in judges if each.model))
+    session = session.naming(*(each.model for each in judges))
     return [
         check_outcome(each.jobs, options.calls, f"verdicts of {each.name}", each.failures)
-        for each in judge_with(run, judges, named).summaries
+        for each in judge_with(run, judges, options.calls, session).summaries
     ]
 
 
 def _train_step(
-    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions, session: Session
 ) -> Sequence[str | None]:
     rounds = rounds_options(step, spec, path, options)
     if rounds is not None:  # evaluates every round too
-        table = train_rounds(rounds).table
+        table = train_rounds(rounds, session).table
         return [] if table is None else list(_absent_baselines(path, spec))
-    train_once(train_options(step, spec, path, options), path / "checkpoints" / step.checkpoint)
+    training = train_options(step, spec, path, options)
+    train_once(training, path / "checkpoints" / step.checkpoint, session)
     return []
 
 
@@ -220,7 +224,7 @@ def _absent_baselines(path: Path, spec: ExperimentSpec) -> Iterator[str]:
 
 
 def _evaluate_step(
-    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions, session: Session
 ) -> Sequence[str | None]:
     policy = step.policy
     if not policy:
@@ -229,5 +233,6 @@ def _evaluate_step(
         folder = path.parent / step.home_cell.name / "checkpoints" / step.checkpoint
         served = "policy" in parse_devices(options.calls.devices).vllm
         policy = f"vllm:{folder}" if served else str(folder)
-    done = evaluate_policy(EvalOptions(policy, (path,), specs=options.specs, calls=options.calls))
+    asked = EvalOptions(policy, (path,), specs=options.specs, calls=options.calls)
+    done = evaluate_policy(asked, session)
     return check_evaluation(done, options.calls)

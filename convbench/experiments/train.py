@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from convbench.engine.session import Session
 from convbench.errors import UsageError
 from convbench.experiments.rounds import find_root, rounds_recipe
 from convbench.experiments.seal import RoundsWithTable, train_rounds
@@ -10,7 +11,9 @@ from convbench.learn.train import TrainResult
 from convbench.options.train import RoundsOptions, TrainOptions
 
 
-def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
+def run_train(
+    options: TrainOptions, session: Session | None = None
+) -> TrainResult | RoundsWithTable:
     """Train a recipe once, or in rounds with `--rounds`; return a TrainResult, or RoundsWithTable
     for rounds.
 
@@ -18,6 +21,7 @@ def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
     used (several runs, model, out, launch, dry run); with `--rounds` such an option raises
     UsageError. Raise ConvbenchError, before torch is loaded for everything that can be checked.
     """
+    session = session or Session()
     rounds_options = RoundsOptions(
         options.recipe,
         options.rounds,
@@ -36,8 +40,8 @@ def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
             f"{single_only[0]}: applies to a single training; omit it, or omit --rounds"
         )
     if options.rounds is not None or (recipe.rounds and not single_only):
-        return train_rounds(rounds_options)
-    return train_recipe(options)
+        return train_rounds(rounds_options, session)
+    return train_recipe(options, session)
 
 
 def _single_options(options: TrainOptions) -> list[str]:

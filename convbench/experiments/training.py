@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from convbench.engine.session import Session
 from convbench.errors import UsageError
 from convbench.learn.memory import Cards
 from convbench.learn.train import TrainResult, load_recipe, split_sets, train
@@ -17,7 +18,7 @@ from convbench.store.checkpoint import Checkpoint
 from convbench.store.run import find_run
 
 
-def train_recipe(options: TrainOptions) -> TrainResult:
+def train_recipe(options: TrainOptions, session: Session | None = None) -> TrainResult:
     """Train a recipe on the runs of the options (without any, on the newest)."""
     cards = None
     if options.cards is not None:
@@ -38,15 +39,16 @@ def train_recipe(options: TrainOptions) -> TrainResult:
         dry_run=options.dry_run,
         cards=cards,
         calls=options.calls,
+        session=session,
         specs=options.specs,
         in_process=options.in_process,
     )
 
 
-def train_once(options: TrainOptions, folder: Path) -> Path:
+def train_once(options: TrainOptions, folder: Path, session: Session) -> Path:
     """Train into a folder unless it holds a finished checkpoint; return the folder."""
     if not Checkpoint(folder).is_finished:
-        train_recipe(replace(options, out=folder))
+        train_recipe(replace(options, out=folder), session)
     return folder
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
+from convbench.engine.session import Session
 from convbench.errors import FatalModelError, RunError, UsageError
 from convbench.judges.kinds import kind_of
 from convbench.judges.ready import find_problem
@@ -31,7 +32,7 @@ SPEC_FILES = (".yaml", ".yml")
 JUDGE_SCHEMES = ("human:", *(f"{scheme}:" for scheme in SCHEMES))
 
 
-def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
+def judge_each(options: JudgeOptions, session: Session | None = None) -> Iterator[JudgeResult]:
     """Judge a run and then its evaluations with the same judges, skipping what they have scored.
 
     Yield one result for each run, one in all with `pairwise`; end early after a stop.
@@ -39,20 +40,21 @@ def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
     subclasses.
     """
     load_plugins(options.specs)
+    session = session or Session()
     if options.pairwise:
-        yield judge_run(options)
+        yield judge_run(options, session)
         return
     run, judges = _run_and_judges(options)
-    yield (result := _score_run(run, judges, options))
+    yield (result := _score_run(run, judges, options, session))
     others = [item for item in judges if "labels" not in kind_of(item.spec).needs]
     for child in run.child_runs() if others else ():
         if any(item.jobs.interrupted or item.jobs.stopped for item in result.summaries):
             return
         if child.has_completed():
-            yield (result := _score_run(child, others, replace(options, controls=False)))
+            yield (result := _score_run(child, others, replace(options, controls=False), session))
 
 
-def judge_run(options: JudgeOptions) -> JudgeResult:
+def judge_run(options: JudgeOptions, session: Session | None = None) -> JudgeResult:
     """Judge every conversation of a run that these judges have not scored, or compare two policies;
     return the result.
 
@@ -61,11 +63,12 @@ def judge_run(options: JudgeOptions) -> JudgeResult:
     subclasses.
     """
     load_plugins(options.specs)
+    session = session or Session()
     if options.pairwise:
         from convbench.judges.contests import judge_pairwise
 
-        return judge_pairwise(options.pairwise, options)
-    return _score_run(*_run_and_judges(options), options)
+        return judge_pairwise(options.pairwise, options, session)
+    return _score_run(*_run_and_judges(options), options, session)
 
 
 def _run_and_judges(options: JudgeOptions) -> tuple[Run, list[Judge]]:
@@ -116,11 +119,13 @@ def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
     return name in known or is_model or "@" in name or name.startswith(JUDGE_SCHEMES)
 
 
-def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
+def _score_run(
+    run: Run, judges: Sequence[Judge], options: JudgeOptions, session: Session
+) -> JudgeResult:
     """Let judges score the conversations of one run that they have not scored, or preview it."""
     _refuse_batch(judges, options)
-    typed = [item.model for item in judges if item.model and options.judges]
-    calls = options.calls.with_user_models(*typed)
+    calls = options.calls
+    session = session.naming(*(item.model for item in judges if options.judges))
     if options.dry_run:
         from convbench.judges.preview import preview_judge
 
@@ -130,18 +135,18 @@ def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> Judg
             for item, shown in zip(judges, previews, strict=True)
             if shown.estimate.conversations
         ]
-        problem = find_problem(pending, calls, run)
+        problem = find_problem(pending, calls, session, run)
         return JudgeResult(
             run,
             previews=previews,
             problem=problem,
             warnings=unquoted_warnings(judges),
         )
-    result = judge_with(run, judges, calls)
+    result = judge_with(run, judges, calls, session)
     if options.controls and all(
         not (j.jobs.interrupted or j.jobs.stopped) for j in result.summaries
     ):
-        add_controls(result, judges, calls)
+        add_controls(result, judges, calls, session)
     return result
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from convbench.engine.recorded_jobs import run_recorded
+from convbench.engine.session import Session
 from convbench.judges.ask import form_of
 from convbench.judges.duels import Couple, CoupleSet, couple_runs, duels_of, home_of
 from convbench.judges.kinds import kind_of
@@ -93,7 +94,9 @@ def contest_progress(contest: Contest) -> ContestProgress:
     return out
 
 
-async def compare_policies(contest: Contest, calls: CallOptions) -> ComparisonSummary:
+async def compare_policies(
+    contest: Contest, calls: CallOptions, session: Session
+) -> ComparisonSummary:
     """Judge the pending orders of a contest, append each comparison to the home run, and return the
     result.
 
@@ -107,7 +110,9 @@ async def compare_policies(contest: Contest, calls: CallOptions) -> ComparisonSu
     out = ComparisonSummary(contest.names, contest.home, left.couples, summary)
     if left.pending:
         contest.home.store_judge(judge.fingerprint, judge.spec)
-        async with kind_of(judge.spec).open_kind(JudgeWork(contest.home, judge, calls)) as (
+        async with kind_of(judge.spec).open_kind(
+            JudgeWork(contest.home, judge, calls, session)
+        ) as (
             caller,
             tools,
         ):

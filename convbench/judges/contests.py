@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from convbench.engine import run_in_loop
+from convbench.engine.session import Session
 from convbench.errors import RunError, UsageError
 from convbench.judges.compare import Contest, PairUnit, compare_policies, contest_progress
 from convbench.judges.duels import run_of_side
@@ -20,7 +22,7 @@ RUBRIC = "pairwise"
 """The rubric of a model that is named alone."""
 
 
-def judge_pairwise(names: tuple[str, str], options: JudgeOptions) -> JudgeResult:
+def judge_pairwise(names: tuple[str, str], options: JudgeOptions, session: Session) -> JudgeResult:
     """Compare two policies, named as in `--pairwise`, by each judge in both orders, and return the
     result: `comparisons` and `summaries`, one each for a contest.
 
@@ -34,8 +36,8 @@ def judge_pairwise(names: tuple[str, str], options: JudgeOptions) -> JudgeResult
     listed = [replace(contest, judge=_of_home(contest, options.calls)) for contest in listed]
     by_mark = {contest.judge.fingerprint: contest.judge for contest in listed}
     result = JudgeResult(listed[0].home, warnings=unquoted_warnings(by_mark.values()))
-    typed = [contest.judge.model for contest in listed if contest.judge.model]
-    calls = options.calls.with_user_models(*typed)
+    calls = options.calls
+    session = session.naming(*(contest.judge.model for contest in listed))
     if options.dry_run:
         result.previews = [_preview_contest(contest, options.calls) for contest in listed]
         to_ask = [
@@ -43,14 +45,14 @@ def judge_pairwise(names: tuple[str, str], options: JudgeOptions) -> JudgeResult
             for contest, preview in zip(listed, result.previews, strict=True)
             if preview.estimate.calls
         ]
-        result.problem = find_problem(to_ask, calls, result.run)
+        result.problem = find_problem(to_ask, calls, session, result.run)
         return result
     for contest in listed:
         if contest_progress(contest).pending:
-            check_ready([contest.judge], calls, contest.home)
+            check_ready([contest.judge], calls, session, contest.home)
     for contest in listed:
         with contest.home.lock():
-            comparison = run_in_loop(lambda contest=contest: compare_policies(contest, calls))  # type: ignore[misc]
+            comparison = run_in_loop(partial(compare_policies, contest, calls, session))
         result.comparisons.append(comparison)
         result.summaries.append(comparison.summary)
         if comparison.summary.jobs.interrupted or comparison.summary.jobs.stopped:

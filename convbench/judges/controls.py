@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from convbench.engine.session import Session
 from convbench.judges.kinds import kind_of
 from convbench.judges.resolve import Judge
 from convbench.judges.units import ConversationUnit, JudgeSummary
@@ -202,7 +203,7 @@ def control_results(run: Run, judge: str, fingerprint: str) -> list[ControlResul
     return results
 
 
-async def try_controls(run: Run, judge: Judge, calls: CallOptions) -> int:
+async def try_controls(run: Run, judge: Judge, calls: CallOptions, session: Session) -> int:
     """Have a judge score the controls that it has no score of, and return the number that it
     scored, failures not counted.
 
@@ -216,7 +217,10 @@ async def try_controls(run: Run, judge: Judge, calls: CallOptions) -> int:
     run.store_judge(judge.fingerprint, judge.spec)
     _controls_file(run, judge.fingerprint).parent.mkdir(exist_ok=True)
     unit = ControlUnit(run, judge, controls)
-    async with kind_of(judge.spec).open_kind(JudgeWork(run, judge, calls)) as (caller, unit.tools):
+    async with kind_of(judge.spec).open_kind(JudgeWork(run, judge, calls, session)) as (
+        caller,
+        unit.tools,
+    ):
         summary = await unit.score_all(caller)
     return summary.done
 

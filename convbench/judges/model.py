@@ -83,7 +83,13 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     address = judge.spec.api_base
     model = open_for(
-        work.run, judge.model, address, work.calls, short=judge.short_name, role="judge"
+        work.run,
+        judge.model,
+        address,
+        work.calls,
+        work.session,
+        short=judge.short_name,
+        role="judge",
     )
     try:
         many = max_calls(work.calls, [model])

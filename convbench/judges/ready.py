@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from convbench import templates
 from convbench.engine import run_in_loop
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, MissingDependency, RunError, SpecError
 from convbench.judges.ask import FIELDS, judge_fields
 from convbench.judges.kinds import kind_of
@@ -27,7 +28,9 @@ LEARNER = ("torch", "transformers", "peft")
 """Packages that an adaptation loads."""
 
 
-def check_ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -> None:
+def check_ready(
+    judges: Sequence[Judge], calls: CallOptions, session: Session, run: Run | None = None
+) -> None:
     """Raise a ConvbenchError for a judge that cannot score: a key, package, program or weights are
     missing.
 
@@ -40,13 +43,15 @@ def check_ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = N
         if run is not None:
             _refuse_without_letters(judge, run.examples)
         for need in sorted(kind_of(judge.spec).needs):
-            NEEDS[need](judge, calls, run)
+            NEEDS[need](judge, calls, session, run)
 
 
-def find_problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchError | None:
+def find_problem(
+    judges: Sequence[Judge], calls: CallOptions, session: Session, run: Run
+) -> ConvbenchError | None:
     """Return the error that `check_ready` raises for these judges; None if they can score."""
     try:
-        check_ready(judges, calls, run)
+        check_ready(judges, calls, session, run)
     except ConvbenchError as error:
         return error
     return None
@@ -92,14 +97,19 @@ def _refuse_without_letters(judge: Judge, examples: Mapping[str, Example]) -> No
         )
 
 
-def _check_model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_model(judge: Judge, calls: CallOptions, session: Session, run: Run | None) -> None:
     """Open and close the model of a rubric."""
     if judge.model is not None:
-        try_model(judge.model, judge.spec.api_base, judge.short_name, calls, run)
+        try_model(judge.model, judge.spec.api_base, judge.short_name, calls, session, run)
 
 
 def try_model(
-    ref: str, base: str | None, short: str | None, calls: CallOptions, run: Run | None
+    ref: str,
+    base: str | None,
+    short: str | None,
+    calls: CallOptions,
+    session: Session,
+    run: Run | None,
 ) -> None:
     """Open, check and close a model. Raises BudgetError for a budget without a known price."""
 
@@ -107,7 +117,7 @@ def try_model(
         model = (
             open_model(ref, api_base=base, specs=calls.specs, short=short)
             if run is None
-            else open_for(run, ref, base, calls, short=short, role="judge")
+            else open_for(run, ref, base, calls, session, short=short, role="judge")
         )
         try:
             check_affordable(model, calls)
@@ -117,19 +127,19 @@ def try_model(
     run_in_loop(open_and_close)
 
 
-def _check_labels(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_labels(judge: Judge, calls: CallOptions, session: Session, run: Run | None) -> None:
     """Check that all labels are of this run's conversations."""
     if run is not None:
         judge.scorable_ids({row.conversation_id for row in run.conversation_rows()})
 
 
-def _check_sandbox(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_sandbox(judge: Judge, calls: CallOptions, session: Session, run: Run | None) -> None:
     from convbench.sandbox import boundary
 
     boundary()
 
 
-def _check_browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_browser(judge: Judge, calls: CallOptions, session: Session, run: Run | None) -> None:
     from convbench.judges.render import check_measure
     from convbench.sandbox.chromium import browser_errors, chromium
 
@@ -138,7 +148,7 @@ def _check_browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     check_measure(judge.spec)
 
 
-def _check_weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_weights(judge: Judge, calls: CallOptions, session: Session, run: Run | None) -> None:
     """Check for what an adaptation loads: packages, the learner's weights, a grading model."""
     for name in LEARNER:
         if importlib.util.find_spec(name) is None:
@@ -152,10 +162,10 @@ def _check_weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
         LearnerRef.of_run(run, settings.learner)
     grader = getattr(settings, "grader", None)
     if grader is not None and settings.inner.grade == "model":
-        try_model(grader, None, None, calls, run)
+        try_model(grader, None, None, calls, session, run)
 
 
-NEEDS: Mapping[Need, Callable[[Judge, CallOptions, Run | None], None]] = {
+NEEDS: Mapping[Need, Callable[[Judge, CallOptions, Session, Run | None], None]] = {
     "model": _check_model,
     "labels": _check_labels,
     "sandbox": _check_sandbox,

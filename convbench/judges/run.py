@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from convbench.engine import run_in_loop
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, RunError
 from convbench.judges.adaptation.accuracies import edit_accuracies, tie_warning
 from convbench.judges.controls import ControlResult, control_results, try_controls, unfit_reasons
@@ -120,7 +121,9 @@ UNITS: Mapping[Per, type[ConversationUnit | GroupUnit]] = {
 """Unit of judging by the judge's `per`; pairs are of two runs (`compare`)."""
 
 
-async def score_pending(run: Run, judge: Judge, calls: CallOptions) -> JudgeSummary:
+async def score_pending(
+    run: Run, judge: Judge, calls: CallOptions, session: Session
+) -> JudgeSummary:
     """Score a run's pending conversations, append the verdicts to the run, and return the counts.
 
     Without a pending one nothing is opened or written.
@@ -135,7 +138,10 @@ async def score_pending(run: Run, judge: Judge, calls: CallOptions) -> JudgeSumm
         return summary
     run.store_judge(judge.fingerprint, judge.spec)
     unit = UNITS[judge.spec.per](run, judge, pending, summary)
-    async with kind_of(judge.spec).open_kind(JudgeWork(run, judge, calls)) as (caller, unit.tools):
+    async with kind_of(judge.spec).open_kind(JudgeWork(run, judge, calls, session)) as (
+        caller,
+        unit.tools,
+    ):
         summary.jobs = await unit.score_all(caller)
     return summary
 
@@ -177,7 +183,9 @@ class JudgeResult:
     """Results of controls by judge, if they were tried."""
 
 
-def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[JudgeSummary]:
+def score_here(
+    run: Run, judges: Sequence[Judge], calls: CallOptions, session: Session
+) -> list[JudgeSummary]:
     """Score a run's pending conversations in this process by one judge after the other, under the
     run's lock, and return the counts of each judge that began.
 
@@ -187,7 +195,7 @@ def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Ju
 
     async def score_judges() -> None:
         for item in judges:
-            summaries.append(await score_pending(run, item, calls))
+            summaries.append(await score_pending(run, item, calls, session))
             if summaries[-1].jobs.interrupted or summaries[-1].jobs.stopped:
                 return
 
@@ -196,7 +204,9 @@ def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Ju
     return summaries
 
 
-def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:
+def judge_with(
+    run: Run, judges: Sequence[Judge], calls: CallOptions, session: Session
+) -> JudgeResult:
     """Score a run's pending conversations by these judges and return the result: counts by judge,
     the panel of all the run's judges, and warnings.
 
@@ -204,9 +214,9 @@ def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeRe
     ConvbenchError is raised for one that cannot score.
     """
     judges = [as_run_asked(run, item) for item in judges]
-    check_ready([item for item in judges if has_pending(run, item)], calls, run)
+    check_ready([item for item in judges if has_pending(run, item)], calls, session, run)
     result = JudgeResult(run, warnings=unquoted_warnings(judges))
-    result.summaries = score_here(run, judges, calls)
+    result.summaries = score_here(run, judges, calls, session)
     metric = headline_metric(run)
     result.panel = summarise_panel(
         _count_talks(run, result),
@@ -242,7 +252,9 @@ def headline_metric(run: Run) -> str:
     return metrics.pop() if len(metrics) == 1 else OVERALL
 
 
-def add_controls(result: JudgeResult, judges: Sequence[Judge], calls: CallOptions) -> None:
+def add_controls(
+    result: JudgeResult, judges: Sequence[Judge], calls: CallOptions, session: Session
+) -> None:
     """Let these judges score the controls (answers without merit) under the run's lock, and add the
     results by judge, and warnings, to `result` in place.
 
@@ -260,7 +272,7 @@ def add_controls(result: JudgeResult, judges: Sequence[Judge], calls: CallOption
 
     async def run_controls() -> None:
         for item in judges:
-            await try_controls(run, item, calls)
+            await try_controls(run, item, calls, session)
 
     with run.lock():
         run_in_loop(run_controls)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convbench.engine.caller import Caller
+from convbench.engine.session import Session
 from convbench.judges.ask import ModelCaller
 from convbench.judges.resolve import Judge
 from convbench.models.model import Model
@@ -45,10 +46,12 @@ class JudgeWork:
     run: Run
     judge: Judge
     calls: CallOptions
+    session: Session
 
     def open_caller(self, concurrency: int, *models: Model) -> AbstractAsyncContextManager[Caller]:
         """Open a caller with budget, journal and progress."""
-        return open_caller(self.run, self.calls, f"judge {self.judge.name}", concurrency, models)
+        label = f"judge {self.judge.name}"
+        return open_caller(self.run, self.calls, self.session, label, concurrency, models)
 
 
 @dataclass(frozen=True)

@@ -90,13 +90,14 @@ def sweet_material(folder: Path, recipe: Recipe, runs: Sequence[Run], context: C
     run, selection = runs[0], select(runs, recipe.data)
     chats = Chats(context.model_path, recipe.data.reasoning)
     write_recipe(folder, recipe)
-    sample_missing(run, recipe, selection, folder / CANDIDATES, context.calls, check=True)
+    asked = run, recipe, selection, folder / CANDIDATES, context.calls, context.session
+    sample_missing(*asked, check=True)
     if not Checkpoint(folder / CRITIC).is_finished:
         first = critic_recipe(recipe)
         pairs = trajectory_material(first, runs, chats, context.limit)
         fit_rows(folder / CRITIC, first, pairs, context)
     check_base(folder, context.model_path)
-    sample_missing(run, recipe, selection, folder / CANDIDATES, context.calls, check=False)
+    sample_missing(*asked, check=False)
     if not (folder / RANK / SCORES).exists():
         table = [
             *_candidate_rows(folder, recipe, selection, chats),

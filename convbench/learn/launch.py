@@ -19,6 +19,7 @@ import yaml
 from convbench import catalog
 from convbench.catalog.read import read_yaml
 from convbench.engine.jobs import stop_on_interrupt
+from convbench.engine.session import Session
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.learn.memory import (
     Cards,
@@ -156,6 +157,8 @@ class Context:
     in_process: bool = False
     """Whether to train in this process if one is enough and it uses no accelerator."""
     notes: list[str] = field(default_factory=list)
+    session: Session = field(default_factory=Session)
+    """What all calls of the command share."""
 
 
 def fit_rows(

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from convbench.engine.jobs import run_in_loop
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.pairs import Reply
 from convbench.learn.rows import (
@@ -271,7 +272,14 @@ def missing_candidates(selection: Selection, args: SweetArgs, file: Path) -> lis
 
 
 def sample_missing(
-    run: Run, recipe: Recipe, selection: Selection, file: Path, calls: CallOptions, *, check: bool
+    run: Run,
+    recipe: Recipe,
+    selection: Selection,
+    file: Path,
+    calls: CallOptions,
+    session: Session,
+    *,
+    check: bool,
 ) -> None:
     """Append the missing candidates to the file; with `check` only see that they could be asked
     for, with nothing sent or loaded.
@@ -283,13 +291,13 @@ def sample_missing(
         return
 
     async def sample() -> Any:
-        model = _open_model(run, recipe, calls)
+        model = _open_model(run, recipe, calls, session)
         try:
             if check:
                 check_affordable(model, calls)
                 return None
             many = max_calls(calls, [model])
-            async with open_caller(run, calls, "candidates", many, [model]) as caller:
+            async with open_caller(run, calls, session, "candidates", many, [model]) as caller:
                 return await sample_candidates(
                     run, model, jobs, file, caller, many, args.temperature
                 )
@@ -361,7 +369,7 @@ def _trajectory(
     return rows
 
 
-def _open_model(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
+def _open_model(run: Run, recipe: Recipe, calls: CallOptions, session: Session) -> Model:
     """Return the model that samples candidates: the one that is trained."""
     member = run.manifest.policy_member
     start = member.model
@@ -372,8 +380,8 @@ def _open_model(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
             same = False
         if not same:
             start = str(recipe.model if recipe.model in SHIPPED_REFS else f"local:{recipe.model}")
-            calls = calls.with_user_models(start)
-    return open_candidate_model(run, start, calls)
+            session = session.naming(start)
+    return open_candidate_model(run, start, calls, session)
 
 
 def _invalid(where: str, error: ValidationError) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from convbench import catalog
 from convbench.catalog.read import read_yaml
+from convbench.engine.session import Session
 from convbench.errors import SpecError, TrainError
 from convbench.judges.adaptation.verdict import MARGIN
 from convbench.learn.credit import stage_lines, store_credit, sweet_material
@@ -110,6 +111,7 @@ def train(
     dry_run: bool = False,
     cards: Cards | None = None,
     calls: CallOptions | None = None,
+    session: Session | None = None,
     specs: SpecOptions | None = None,
     in_process: bool = False,
 ) -> TrainResult:
@@ -134,6 +136,7 @@ def train(
         cards if cards is not None or not dry_run else None,
         in_process=in_process,
         notes=notes,
+        session=session or Session(),
     )
     result = TrainResult(recipe, imported=runs[0].manifest.kind == "import", notes=notes)
     counts = count_splits(question.split for question in runs[0].questions.values())

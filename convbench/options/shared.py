@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -300,12 +300,6 @@ class CallOptions:
     """Folders whose `models.yaml` overrides the shipped one."""
     allow: Allowed = ()
     """`MODEL@HOST` pairs that a pulled run may call."""
-    user_models: tuple[str, ...] = ()
-    """References of models that the user named, which a pulled run may call too."""
-
-    ledger: Any = field(default=None, compare=False, repr=False)
-    """Spending of the command over all its runs (engine.Budget); None: one for each run and
-    stage."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid `fail_on`, FatalModelError for an invalid address."""
@@ -319,21 +313,10 @@ class CallOptions:
         command fails."""
         return FailureLimit.parse_limit(self.fail_on).is_reached(failed, tried)
 
-    def with_ledger(self) -> CallOptions:
-        """Return a copy with one ledger for all runs and stages of a command; a present one is
-        kept."""
-        from convbench.engine.budget import Budget
-
-        return replace(self, ledger=self.ledger or Budget())
-
     def with_specs(self, folders: tuple[Path, ...]) -> CallOptions:
         """Return a copy whose folders of `models.yaml` are these, in place of earlier ones; itself
         if there are none."""
         return replace(self, specs=folders) if folders else self
-
-    def with_user_models(self, *models: str) -> CallOptions:
-        """Return a copy in which the user has named these models too."""
-        return replace(self, user_models=(*self.user_models, *models))
 
 
 class ModelCallMixin:

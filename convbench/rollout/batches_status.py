@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from convbench.engine import run_in_loop
 from convbench.engine.batch_log import FILE, BatchLog, SentBatch
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.batches import Batches, BatchState, MissingBatch
 from convbench.options.shared import CallOptions
@@ -123,7 +124,8 @@ async def _ask_provider(
 async def _open_batches(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterator[Batches]:
     """Open the batch interface of the model of a batch. Raises FatalModelError if it has none."""
     base, short = next(_sent_addresses(run, sent), (None, None))
-    model = open_for(run, sent.model, calls.api_base or base, calls, short=short, role="policy")
+    address = calls.api_base or base
+    model = open_for(run, sent.model, address, calls, Session(), short=short, role="policy")
     try:
         if model.batches is None:
             raise FatalModelError(f"{sent.model}: does not support batches")

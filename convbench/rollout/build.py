@@ -16,6 +16,7 @@ from convbench.catalog import find_function
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary, run_in_loop
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, FatalModelError, RunError, SpecError
 from convbench.models.model import Model, no_batches
 from convbench.models.open import policy_or_default
@@ -202,7 +203,11 @@ def identical_samples(run: Run) -> int:
 
 
 def build_missing(
-    run: Run, options: CallOptions, label: str = "build", planned: JobPlanner = missing_jobs
+    run: Run,
+    options: CallOptions,
+    session: Session,
+    label: str = "build",
+    planned: JobPlanner = missing_jobs,
 ) -> BuildSummary:
     """Play the run's missing conversations under its lock and return what was done.
 
@@ -211,17 +216,21 @@ def build_missing(
     a run that is locked, and the errors of opening its models.
     """
     with run.lock():
-        return run_in_loop(lambda: build_missing_in_loop(run, options, label, planned))
+        return run_in_loop(lambda: build_missing_in_loop(run, options, session, label, planned))
 
 
 async def build_missing_in_loop(
-    run: Run, options: CallOptions, label: str = "build", planned: JobPlanner = missing_jobs
+    run: Run,
+    options: CallOptions,
+    session: Session,
+    label: str = "build",
+    planned: JobPlanner = missing_jobs,
 ) -> BuildSummary:
     """Do what `build_missing` does, in a running event loop and without taking the lock, which the
     caller holds."""
-    async with open_cast(run, options) as cast:
+    async with open_cast(run, options, session) as cast:
         many = max_calls(options, cast.values())
-        async with open_caller(run, options, label, many, cast.values()) as caller:
+        async with open_caller(run, options, session, label, many, cast.values()) as caller:
             jobs = max_conversations(many, cast.values())
             return await build_run(run, cast, caller, concurrency=jobs, planned=planned)
 
@@ -247,7 +256,9 @@ class BuildResult:
     warnings: list[str] = field(default_factory=list)
 
 
-def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) -> BuildResult:
+def build_or_resume(
+    options: BuildOptions, session: Session | None = None, load: ExampleLoader = load_examples
+) -> BuildResult:
     """Create a run and play its conversations, or resume an existing run, and return what was done.
 
     A dry run writes nothing, calls no model and sets `preview` and `problem` in place of `built`.
@@ -280,10 +291,10 @@ def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) 
     in_split = (e for e in examples if manifest.split in ("all", e.split))
     some = islice(in_split, looked_at)
     first = preview_build(manifest, some, options.specs.folders, batch=options.calls.batch)
-    calls = options.calls.with_user_models(*_user_models(options, manifest))
+    session = (session or Session()).naming(*_user_models(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
     if options.dry_run:
-        result.problem = _dry_run_problem(options, run, calls)
+        result.problem = _dry_run_problem(options, run, session)
         unnamed = result.problem is not None and options.model is None and existing is None
         if unnamed:
             unpriced = first.estimate.model_copy(update={"usd": None})
@@ -291,11 +302,11 @@ def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) 
         result.preview = first
         return result
     refuse_latest(run.path)
-    _check_can_run(run, calls)
+    _check_can_run(run, options.calls, session)
     if existing is None:
         run = Run.create(run.path, manifest, examples)
     result.path = run.path
-    result.built = build_missing(run, calls)
+    result.built = build_missing(run, options.calls, session)
     if manifest.kind == "build":
         set_latest(run)
     same = identical_samples(run) if result.built.jobs.done else 0
@@ -307,20 +318,20 @@ def build_or_resume(options: BuildOptions, load: ExampleLoader = load_examples) 
     return result
 
 
-def _check_can_run(run: Run, calls: CallOptions) -> None:
+def _check_can_run(run: Run, calls: CallOptions, session: Session) -> None:
     """Raise an error if the cast cannot be called, or not in batches although `--batch` is
     given."""
-    if not check_cast(run, calls) and calls.batch:
+    if not check_cast(run, calls, session) and calls.batch:
         models = (member.model for member in run.manifest.cast.values() if member.model != SCRIPT)
         raise FatalModelError(no_batches(*models))
 
 
-def _dry_run_problem(options: BuildOptions, run: Run, calls: CallOptions) -> ConvbenchError | None:
+def _dry_run_problem(options: BuildOptions, run: Run, session: Session) -> ConvbenchError | None:
     """Return the error that would stop the run after a dry run, or None if nothing would."""
     try:
         if options.task is not None:
             _policy_model(options)
-        _check_can_run(run, calls)
+        _check_can_run(run, options.calls, session)
     except ConvbenchError as error:
         return error
     return None

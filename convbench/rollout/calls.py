@@ -24,6 +24,7 @@ from convbench.engine import (
 )
 from convbench.engine.batch_log import open_batches, unreplied_cost
 from convbench.engine.reply_cache import ReplyCache
+from convbench.engine.session import Session
 from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.devices import Placement, check_apart, placement_of
@@ -53,33 +54,13 @@ HARMLESS = (SCRIPT, *SHIPPED_REFS)
 """Models that a pulled run may use unnamed."""
 
 
-def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
-    """Return the command's ledger, `options.ledger` or a new one, with the limits of the options
-    set.
-
-    If there is a limit, the run's earlier spend is added, once. Raise UsageError for a limit that
-    is not a number.
-    """
-    ledger: Budget = options.ledger or Budget()
-    ledger.set_limits(options.budget, options.budget_tokens)
-    if ledger.has_limit:
-        count_journal(ledger, journal)
-    return ledger
-
-
-def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
-    """Return a copy of the options with one ledger for all runs in a folder.
-
-    If there is a limit, the earlier spend of every `calls.jsonl` below the folder is added.
-    Raise UsageError for a limit that is not a number.
-    """
-    options = options.with_ledger()
-    assert options.ledger is not None
-    options.ledger.set_limits(options.budget, options.budget_tokens)
-    if options.ledger.has_limit:
-        for file in sorted(folder.rglob(JOURNAL_FILE)):
-            count_journal(options.ledger, Journal(file))
-    return options
+def limit_spend(session: Session, options: CallOptions, *journals: Path) -> None:
+    """Set the options' limits in the session's ledger. If there is one, add the earlier spend of
+    these journals, each once. Raise UsageError for a limit that is not a number."""
+    session.ledger.set_limits(options.budget, options.budget_tokens)
+    if session.ledger.has_limit:
+        for file in journals:
+            count_journal(session.ledger, Journal(file))
 
 
 def count_journal(ledger: Budget, journal: Journal) -> None:
@@ -149,25 +130,28 @@ def check_outcome(
 async def open_caller(
     run: Run,
     options: CallOptions,
+    session: Session,
     label: str,
     concurrency: int,
     models: Iterable[Model] = (),
 ) -> AsyncIterator[Caller]:
     """Yield a caller for a run's calls, and close its journal, cache and batches at the end.
 
-    It has the command's ledger, the options' timeout, and `concurrency` calls in flight; the
-    progress is shown under `label`. With `--batch`, calls of those `models` that have batches are
-    sent in batches; without it, open batches of the run are still collected.
+    It has the session's ledger and pauses, the options' timeout, and `concurrency` calls in flight;
+    the progress is shown under `label`. With `--batch`, calls of those `models` that have batches
+    are sent in batches; without it, open batches of the run are still collected.
     """
+    limit_spend(session, options, run.calls_file)
     journal = Journal(run.calls_file)
     status = Status()
     async with AsyncExitStack() as stack:
         stack.callback(journal.close)
         caller = Caller(
             journal,
-            ledger_of(run, options, journal),
+            session.ledger,
             RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
             status,
+            pauses=session.pauses,
         )
         if options.cache is not None:
             caller.cache = ReplyCache(options.cache)
@@ -186,7 +170,9 @@ async def open_caller(
 
 
 @asynccontextmanager
-async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, Model]]:
+async def open_cast(
+    run: Run, options: CallOptions, session: Session
+) -> AsyncIterator[dict[str, Model]]:
     """Yield the open models of a run's cast by speaker, and close them at the end.
 
     A speaker whose steps are all scripted has none. Speakers with equal configurations, addresses
@@ -209,6 +195,7 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
                     member.model,
                     base,
                     options,
+                    session,
                     short=member.short,
                     member=member,
                     placement=placements[name],
@@ -242,7 +229,7 @@ def most_reply_tokens(manifest: RunManifest, speaker: str) -> int:
     return (settings and settings.max_tokens) or manifest.cast[speaker].sampling.max_tokens
 
 
-def check_cast(run: Run, options: CallOptions) -> bool:
+def check_cast(run: Run, options: CallOptions, session: Session) -> bool:
     """Check that every model of the cast can be called, and that those that this machine runs have
     devices of their own, before the run is written or money is spent.
 
@@ -252,7 +239,7 @@ def check_cast(run: Run, options: CallOptions) -> bool:
     """
 
     async def check_models() -> bool:
-        async with open_cast(run, options) as cast:
+        async with open_cast(run, options, session) as cast:
             for model in cast.values():
                 check_affordable(model, options)
             return any(model.batches is not None for model in cast.values())
@@ -306,6 +293,7 @@ def open_for(
     ref: str,
     api_base: str | None,
     options: CallOptions,
+    session: Session,
     *,
     short: str | None = None,
     member: ModelConfig | None = None,
@@ -320,7 +308,7 @@ def open_for(
     FatalModelError for an unknown one.
     """
     base = typed_address(api_base, options)
-    check_named(run, ref, base, options)
+    check_named(run, ref, base, options, session)
     if member is not None:
         _refuse_body(run, member, base, options)
     placed_at = placement if role is None else device_placement(options, role)
@@ -353,7 +341,9 @@ def _refuse_body(run: Run, member: ModelConfig, api_base: str | None, options: C
         )
 
 
-def check_named(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
+def check_named(
+    run: Run, ref: str, api_base: str | None, options: CallOptions, session: Session
+) -> None:
     """Raise RunError if a pulled run would have a model called that this command does not name: by
     `--model`, `--teacher` or `--judge`, or as MODEL@HOST by `--allow-calls`.
 
@@ -365,7 +355,7 @@ def check_named(run: Run, ref: str, api_base: str | None, options: CallOptions) 
     pulled = run.manifest.pulled_from
     if pulled is None or ref in HARMLESS or ref.startswith(("rule:", "scripted:")):
         return
-    if ref in options.user_models if api_base is None else api_base == options.api_base:
+    if ref in session.named if api_base is None else api_base == options.api_base:
         return
     target = f"{ref}@{_host_of(ref, api_base, options.specs)}"
     if target not in options.allow:

@@ -14,6 +14,7 @@ from pydantic import Field
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
+from convbench.engine.session import Session
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import open_for
@@ -62,12 +63,19 @@ def candidate_rows(file: Path) -> Iterator[dict[str, Any]]:
     return iter(read_records(file, "conversation_id", "text")) if file.exists() else iter(())
 
 
-def open_candidate_model(run: Run, reference: str, calls: CallOptions) -> Model:
+def open_candidate_model(run: Run, reference: str, calls: CallOptions, session: Session) -> Model:
     """Return the open model to sample candidates from, with the address, settings and devices of
     the run's policy. Raise RunError if a pulled run may not call it."""
     member = run.manifest.cast[run.manifest.protocol.policy]
     return open_for(
-        run, reference, member.api_base, calls, short=member.short, member=member, role="policy"
+        run,
+        reference,
+        member.api_base,
+        calls,
+        session,
+        short=member.short,
+        member=member,
+        role="policy",
     )
 
 

@@ -10,7 +10,7 @@ from convbench.engine.limiter import Limiter
 
 def test_slot_is_given_to_no_more_than_the_limit_at_once() -> None:
     async def main() -> int:
-        limiter, running, peak = Limiter(5), 0, 0
+        limiter, running, peak = Limiter("x", 5, {}), 0, 0
 
         async def call() -> None:
             nonlocal running, peak
@@ -29,7 +29,7 @@ def test_slot_is_given_to_no_more_than_the_limit_at_once() -> None:
 
 def test_pause_for_holds_back_everyone() -> None:
     async def main() -> float:
-        limiter = Limiter(4)
+        limiter = Limiter("x", 4, {})
         limiter.pause_for(0.2)
         limiter.pause_for(0.0)
         start = time.monotonic()
@@ -41,7 +41,7 @@ def test_pause_for_holds_back_everyone() -> None:
 
 def test_slot_that_is_cancelled_gives_its_place_back() -> None:
     async def main() -> None:
-        limiter = Limiter(1)
+        limiter = Limiter("x", 1, {})
         async with limiter.slot():
             waiting = asyncio.ensure_future(limiter.slot().__aenter__())
             await asyncio.sleep(0)

@@ -12,10 +12,11 @@ import pytest
 
 from convbench.engine import Budget, Caller, Journal, RetryPolicy
 from convbench.engine.budget import format_spend
+from convbench.engine.session import Session
 from convbench.errors import BudgetError, ModelError, UsageError
 from convbench.models import open_model
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import share_ledger
+from convbench.rollout.calls import limit_spend
 from convbench.schema import Completion, Sampling
 from tests.helpers import stages
 from tests.helpers.bills import CASES, INPUT, MODEL, OUTPUT, always, spend
@@ -222,11 +223,11 @@ def test_a_run_is_counted_once_with_all_below_it(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir(parents=True, exist_ok=True)
         Journal(folder / "calls.jsonl").append("k", "h", Completion("x", "stop", 5, 5, 0.1))
-    calls = share_ledger(CallOptions(budget=1.0), tmp_path)
-    again = share_ledger(calls, tmp_path / "evals")
-    assert again.ledger is calls.ledger is not None
-    assert calls.ledger.all.tokens == 30
-    assert calls.ledger.all.usd == pytest.approx(0.3)
+    session = Session()
+    for folder in (tmp_path, tmp_path / "evals"):
+        limit_spend(session, CallOptions(budget=1.0), *folder.rglob("calls.jsonl"))
+    assert session.ledger.all.tokens == 30
+    assert session.ledger.all.usd == pytest.approx(0.3)
 
 
 OLD = (

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from convbench.engine.session import Session
 from convbench.experiments.amounts import ResourceEstimate
 from convbench.experiments.experiment import ExperimentResult, run_experiment
 from convbench.options.experiment import ExperimentOptions
@@ -131,22 +132,22 @@ class Experiment:
         self.file.write_text(spec)
 
     def plan_step(self, address: str) -> ResourceEstimate:
-        plan = self._start(address, CallOptions(quiet=True), dry_run=True).plan
+        plan = self._start(address, Session(), dry_run=True).plan
         assert plan.missing == []
         return plan.total_estimate
 
     def do_step(self, address: str) -> Taken:
-        before, calls = self._count_results(), CallOptions(quiet=True).with_ledger()
-        result = self._start(address, calls)
+        before, session = self._count_results(), Session()
+        result = self._start(address, session)
         assert [outcome.state for outcome in result.outcomes] == ["done"], result.failure_lines
-        assert calls.ledger is not None
-        spent, after = calls.ledger.all, self._count_results()
+        spent, after = session.ledger.all, self._count_results()
         counts = [now - then for now, then in zip(after, before, strict=True)]
         return Taken(spent.attempts, spent.tokens, spent.usd, *counts)
 
-    def _start(self, address: str, calls: CallOptions, **more: Any) -> ExperimentResult:
+    def _start(self, address: str, session: Session, **more: Any) -> ExperimentResult:
+        calls = CallOptions(quiet=True)
         options = ExperimentOptions(str(self.file), self.root, only=(address,), calls=calls, **more)
-        return run_experiment(options)
+        return run_experiment(options, session=session)
 
     def _count_results(self) -> tuple[int, int, int]:
         """Return (optimiser steps, conversations, verdicts) of all runs so far, with those of

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from convbench import catalog
+from convbench.engine.session import Session
 from convbench.errors import ConvbenchError
 from convbench.experiments.rounds import run_rounds
 from convbench.judges.adaptation.settings import InnerSettings, training_texts
@@ -259,14 +260,14 @@ def test_a_copied_run_is_trusted_like_a_script(base: dict[str, bytes], tmp_path:
             file.write_bytes(data)
     run = Run.open(tmp_path / "copied")
     address = "http://models.invalid:8000/v1"
-    check_named(run, "openai/teacher", address, QUIET)
+    check_named(run, "openai/teacher", address, QUIET, Session())
     pulled = Run(run.path, run.manifest.model_copy(update={"pulled_from": "mallory/set@abc"}))
-    typed = CallOptions(api_base=address, user_models=("openai/teacher",))
-    check_named(pulled, "openai/teacher", address, typed)
+    typed, session = CallOptions(api_base=address), Session().naming("openai/teacher")
+    check_named(pulled, "openai/teacher", address, typed, session)
     for other in ("http://models.invalid:8001/v1", "https://models.invalid:8000/v1",
                   "http://models.invalid:8000@evil.invalid/v1"):  # fmt: skip
         with pytest.raises(ConvbenchError, match="--allow-calls openai/teacher@"):
-            check_named(pulled, "openai/teacher", other, typed)
+            check_named(pulled, "openai/teacher", other, typed, session)
 
 
 @pytest.mark.parametrize("name", ["./p.yaml", "/tmp/p.yaml", "p.yml", "../protocols/x", "A b"])

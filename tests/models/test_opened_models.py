@@ -12,6 +12,7 @@ import pytest
 
 from convbench import catalog
 from convbench.engine import Caller
+from convbench.engine.session import Session
 from convbench.errors import RunError, SpecError
 from convbench.experiments.seal import train_rounds
 from convbench.judges.adaptation.grader import open_grader
@@ -170,7 +171,7 @@ def test_a_grader_too(provider: Provider, tmp_path: Path) -> None:
 
     async def main() -> list[float]:
         async with open_grader(
-            run, "thinker", InnerSettings(grade="model"), Caller(), calls
+            run, "thinker", InnerSettings(grade="model"), Caller(), calls, Session()
         ) as grade:
             assert grade is not None
             return await asyncio.to_thread(grade, [question], ["Ada"])
@@ -189,7 +190,7 @@ def test_candidates_too(provider: Provider, tmp_path: Path) -> None:
     sets = catalog.parse_sets(["args.candidates=2", "args.held_out=0", "args.share=1"])
     recipe = catalog.load_spec(Recipe, "recipes", "sweet", sets=sets)
     chosen, calls = select([run], recipe.data), QUIET.with_specs(specs.folders)
-    sample_missing(run, recipe, chosen, tmp_path / "c.jsonl", calls, check=False)
+    sample_missing(run, recipe, chosen, tmp_path / "c.jsonl", calls, Session(), check=False)
     assert with_settings(drained(provider), 512), "candidates"
 
 
@@ -378,7 +379,7 @@ def test_a_moved_server_moves_for_all_who_were_there(
     moved = Run(run.path, run.manifest.model_copy(update={"cast": cast}))
 
     async def addresses() -> set[str]:
-        async with open_cast(moved, calls) as found:
+        async with open_cast(moved, calls, Session()) as found:
             return {model.url for model in found.values()}  # type: ignore[attr-defined]
 
     assert asyncio.run(addresses()) == {f"{provider.api_base}/chat/completions"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from convbench.engine.session import Session
 from convbench.errors import BudgetError, RunError, SpecError
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import check_named
@@ -125,9 +126,9 @@ def test_a_pulled_run_asks_the_models_that_the_user_names_and_no_other(here: Pat
     pulled = Run(
         here / "run", run.manifest.model_copy(update={"pulled_from": "someone/something@abc"})
     )
-    check_named(pulled, "openai/mine", None, QUIET.with_user_models("openai/mine"))
+    check_named(pulled, "openai/mine", None, QUIET, Session().naming("openai/mine"))
     with pytest.raises(RunError, match="openai/theirs"):
-        check_named(pulled, "openai/theirs", None, QUIET.with_user_models("openai/mine"))
+        check_named(pulled, "openai/theirs", None, QUIET, Session().naming("openai/mine"))
 
 
 def test_torn_files_cost_only_what_was_torn(provider: str, here: Path) -> None:

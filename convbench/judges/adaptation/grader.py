@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from convbench.answers.tags import without_thinking
 from convbench.engine.caller import Caller
+from convbench.engine.session import Session
 from convbench.errors import DataError, SpecError
 from convbench.judges.adaptation.learner import Grade, Question
 from convbench.judges.adaptation.settings import InnerSettings
@@ -52,6 +53,7 @@ async def open_grader(
     inner: InnerSettings,
     caller: Caller,
     calls: CallOptions,
+    session: Session,
     fence: Fence = "quoted",
 ) -> AsyncIterator[Grade | None]:
     """Open the judge model and yield its grade function; None if the settings grade by rule.
@@ -65,7 +67,7 @@ async def open_grader(
         return
     if grader is None:
         raise SpecError("args.inner.grade: found model and no args.grader; expected a judge model")
-    model = open_for(run, grader, None, calls, role="judge")
+    model = open_for(run, grader, None, calls, session, role="judge")
     loop = asyncio.get_running_loop()
 
     def grade_replies(questions: Sequence[Question], replies: Sequence[str]) -> list[float]:

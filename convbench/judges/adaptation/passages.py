@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from convbench.engine.session import Session
 from convbench.errors import DataError, RunError
 from convbench.judges.adaptation.cache import WorkCache
 from convbench.judges.adaptation.clock import PassClock
@@ -180,6 +181,7 @@ def pretraining_accuracies(
     run: Run,
     judge: Judge,
     calls: CallOptions,
+    session: Session,
     *,
     edits: int = 5,
     alone: bool = False,
@@ -213,13 +215,14 @@ def pretraining_accuracies(
         ]
 
     inner = inner_settings_of(judge, "pretraining", **UNLIMITED)
-    return with_runner(run, judge, calls, train_on_all, inner=inner)
+    return with_runner(run, judge, calls, session, train_on_all, inner=inner)
 
 
 def measure_forgetting(
     run: Run,
     judge: Judge,
     calls: CallOptions,
+    session: Session,
     *,
     sequences: int = 8,
     length: int = 8,
@@ -249,7 +252,7 @@ def measure_forgetting(
             ]
 
     return with_runner(
-        run, judge, calls, run_sequences, inner=inner_settings_of(judge, "continual")
+        run, judge, calls, session, run_sequences, inner=inner_settings_of(judge, "continual")
     )
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from convbench.engine import run_in_loop
 from convbench.engine.caller import Caller
+from convbench.engine.session import Session
 from convbench.errors import DataError
 from convbench.judges.adaptation.grader import open_grader
 from convbench.judges.adaptation.runner import (
@@ -24,7 +25,7 @@ from convbench.judges.resolve import Judge, as_run_asked
 from convbench.judges.verdicts import scored_verdict
 from convbench.judges.work import Case, JudgeTools, JudgeWork
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import max_calls, open_caller
+from convbench.rollout.calls import max_calls
 from convbench.schema import Conversation, Example, ProtocolSpec, Verdict, text_of
 from convbench.store import Run
 from convbench.views import policy_turns
@@ -40,6 +41,7 @@ def with_runner(
     run: Run,
     judge: Judge,
     calls: CallOptions,
+    session: Session,
     work: Callable[[AdaptationRunner], T],
     **settings: object,
 ) -> T:
@@ -55,8 +57,8 @@ def with_runner(
 
     async def run_work() -> T:
         async with (
-            open_caller(run, calls, f"judge {judge.name}", max_calls(calls, [])) as caller,
-            open_grader(run, chosen.grader, chosen.inner, caller, calls, fence) as grade,
+            JudgeWork(run, judge, calls, session).open_caller(max_calls(calls, [])) as caller,
+            open_grader(run, chosen.grader, chosen.inner, caller, calls, session, fence) as grade,
         ):
             with cache_of(run) as cache:
                 runner = open_runner(run, chosen, cache, devices_for(calls), fence)
@@ -90,7 +92,9 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
     threads = ThreadPoolExecutor(many, "adaptation")
     async with (
         work.open_caller(max_calls(work.calls, [])) as caller,
-        open_grader(work.run, settings.grader, settings.inner, caller, work.calls, fence) as grade,
+        open_grader(
+            work.run, settings.grader, settings.inner, caller, work.calls, work.session, fence
+        ) as grade,
     ):
         with cache_of(work.run) as cache:
             runner = open_runner(work.run, settings, cache, devices, fence)

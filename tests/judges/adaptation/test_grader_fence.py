@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from convbench.engine.caller import Caller
+from convbench.engine.session import Session
 from convbench.experiments.seal import baseline_accuracies
 from convbench.judges.adaptation.cache import adaptation_key
 from convbench.judges.adaptation.grader import PROMPT, _grade_one, prompt_of
@@ -130,17 +131,17 @@ def test_grades_of_before_stay_and_are_named(tmp_path: Path) -> None:
     assert new.earlier.fingerprint == old.fingerprint != new.fingerprint
     run.store_judge(old.fingerprint, old.spec)
     ASKED.clear()
-    with_runner(run, old, seal_runs.QUIET, baseline_accuracies)
+    with_runner(run, old, seal_runs.QUIET, Session(), baseline_accuracies)
     before = len(ASKED)
     assert before
     assert not any(MARK.search(text) for text in ASKED)
-    with_runner(run, new, seal_runs.QUIET, baseline_accuracies)
+    with_runner(run, new, seal_runs.QUIET, Session(), baseline_accuracies)
     assert len(ASKED) == before, "nothing is paid again"
     [note] = unquoted_warnings([as_run_asked(run, new)])
     assert "fence: none" in note
     assert "--set judge.fence=quoted" in note
     asked = seal_runs.quick_judge(**GRADED, fence="quoted")
     assert unquoted_warnings([as_run_asked(run, asked)]) == []
-    with_runner(run, asked, seal_runs.QUIET, baseline_accuracies)
+    with_runner(run, asked, seal_runs.QUIET, Session(), baseline_accuracies)
     assert len(ASKED) > before
     assert all(MARK.search(text) for text in ASKED[before:])

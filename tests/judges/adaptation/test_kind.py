@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from convbench.engine import Caller
+from convbench.engine.session import Session
 from convbench.errors import SpecError, TrainError
 from convbench.judges.adaptation import metrics
 from convbench.judges.adaptation.clock import PassClock
@@ -40,7 +41,7 @@ INNER = InnerSettings(max_tokens=16)
 
 def judged(run: Run, judge: Judge) -> JudgeSummary:
     with run.lock():
-        return asyncio.run(score_pending(run, judge, QUIET))
+        return asyncio.run(score_pending(run, judge, QUIET, Session()))
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +220,7 @@ def test_a_judge_model_grades(run: Run) -> None:
     asked = [Question((), golds, f"q{i}", "Super Bowl") for i in range(3)]
 
     async def go(grader: str | None) -> list[float]:
-        async with open_grader(run, grader, inner, Caller(), QUIET) as rate:
+        async with open_grader(run, grader, inner, Caller(), QUIET, Session()) as rate:
             assert rate is not None
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, rate, asked, ["the Broncos", "", "no idea"])

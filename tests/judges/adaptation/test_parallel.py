@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from convbench.engine import Stopped
+from convbench.engine.session import Session
 from convbench.experiments.seal import baseline_accuracies
 from convbench.judges.adaptation.learner import AdaptationOutcome, Learner
 from convbench.judges.adaptation.runner import AdaptationRunner
@@ -31,7 +32,7 @@ def verdicts(run: Run, many: int | None) -> dict[str, Any]:
     with run.lock():
         calls = CallOptions(concurrency=many, quiet=True)
         done = asyncio.run(
-            score_pending(run, seal_runs.quick_judge(**{"args.inner.seeds": 2}), calls)
+            score_pending(run, seal_runs.quick_judge(**{"args.inner.seeds": 2}), calls, Session())
         )
     assert (done.jobs.done, done.failed_count) == (6, 0)
     found = {v.conversation_id.partition("-note")[2]: v for v in run.verdicts()}
@@ -70,7 +71,7 @@ def test_baselines_are_graded_by_the_judge_model_too(tmp_path: Path) -> None:
     grader = f"rule:{__name__}:always"
     sets = {"args.inner.grade": "model", "args.grader": grader}
     judge = seal_runs.quick_judge(**sets)
-    found = with_runner(run, judge, seal_runs.QUIET, baseline_accuracies)
+    found = with_runner(run, judge, seal_runs.QUIET, Session(), baseline_accuracies)
     assert {name: {value for _, value in values} for name, values in found.items()} == {
         "nothing": {1.0}, "passage only": {1.0},
     }  # fmt: skip
@@ -105,7 +106,7 @@ def test_an_interrupt_begins_nothing_more(tmp_path: Path) -> None:
         baseline_accuracies(runner)
 
     with pytest.raises(Stopped):
-        with_runner(run, seal_runs.quick_judge(), seal_runs.QUIET, work)
+        with_runner(run, seal_runs.quick_judge(), seal_runs.QUIET, Session(), work)
     assert learner.begun == 1
     kept = [record["accuracy"] for record in read_records(run.path / "adaptations.jsonl")]
     assert kept == [0.0, 0.0, 1.0], "two passages asked before, one adaptation"

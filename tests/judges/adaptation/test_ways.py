@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from convbench.engine.session import Session
 from convbench.errors import SpecError, TrainError
 from convbench.judges.adaptation.clock import PassClock
 from convbench.judges.adaptation.learner import AdaptationReplies, Learner
@@ -128,7 +129,7 @@ def test_adaptations_over_two_devices_are_those_of_one_process(
 def verdicts(run: Run, *devices: str) -> dict[str, Any]:
     with run.lock():
         calls = CallOptions(devices=devices, quiet=True)
-        done = asyncio.run(score_pending(run, seal_runs.quick_judge(), calls))
+        done = asyncio.run(score_pending(run, seal_runs.quick_judge(), calls, Session()))
     assert (done.jobs.done, done.failed_count) == (4, 0)
     found = {v.conversation_id.partition("-note")[2]: v for v in run.verdicts()}
     return {k: (v.scores, v.details["replies"], v.details["steps"]) for k, v in found.items()}

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from convbench.engine.session import Session
 from convbench.errors import DataError
 from convbench.judges.adaptation.clock import PassClock
 from convbench.judges.adaptation.pool import DeviceWorker
@@ -35,7 +36,7 @@ TOO_LONG = SelfEdit(frozenset(), OUTPUT, 1e-2, 400).to_json()
 def judged(run: Run, judge: Judge, *devices: str) -> None:
     torch.set_num_threads(1)
     with run.lock():
-        asyncio.run(score_pending(run, judge, CallOptions(devices=devices, quiet=True)))
+        asyncio.run(score_pending(run, judge, CallOptions(devices=devices, quiet=True), Session()))
 
 
 @pytest.fixture(scope="module")

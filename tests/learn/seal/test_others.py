@@ -7,6 +7,7 @@ from statistics import fmean
 
 import pytest
 
+from convbench.engine.session import Session
 from convbench.experiments.rounds import RoundsResult
 from convbench.experiments.seal import evaluate_edits_of, taught_accuracies
 from convbench.judges.adaptation.accuracies import edit_accuracies
@@ -42,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     examples = seal_runs.some_examples(4)
     edits = {e.example_id: [f"- {e.inputs['title']}", "- nothing"] for e in examples}
     run = seal_runs.edits_run(tmp_path_factory.mktemp("others") / "run", examples, edits)
-    judge_with(run, [seal_runs.quick_judge(**FAST)], seal_runs.QUIET)
+    judge_with(run, [seal_runs.quick_judge(**FAST)], seal_runs.QUIET, Session())
     return run
 
 
@@ -63,7 +64,9 @@ def test_another_models_edits_are_learnt_by_the_runs_own_policy(
     (learner,) = {v.details["learner"] for v in done.verdicts()}
     assert learner == own == LearnerRef.of_run(run, None).fingerprint
     assert {v.fingerprint for v in done.verdicts()} == {judge.fingerprint}
-    found = taught_accuracies(RoundsResult(run, judge.name), judge, RoundsOptions("seal"))
+    found = taught_accuracies(
+        RoundsResult(run, judge.name), judge, RoundsOptions("seal"), Session()
+    )
     rows = {name: fmean(value for _, value in values) for name, values in found.items()}
     assert list(rows) == ["nothing", "passage only", "untrained self-edits", "self-edits of rival"]
     assert rows["self-edits of rival"] > rows["untrained self-edits"]
@@ -80,8 +83,8 @@ def test_the_recipe_names_them(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
         options = RoundsOptions(
             "seal", run=run.path, specs=SpecOptions((tmp_path,)), calls=seal_runs.QUIET
         )
-        evaluate_edits_of("mentor", run, options)
-        evaluate_edits_of("mentor", run, options)
+        evaluate_edits_of("mentor", run, options, Session())
+        evaluate_edits_of("mentor", run, options, Session())
         assert provider.stats.calls == 4, "what is there is not asked again"
     child = Run.open(run.evals_folder / "mentor")
     assert child.manifest.cast["assistant"].model == "openai/mentor-1"

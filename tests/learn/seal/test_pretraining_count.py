@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from convbench import catalog
+from convbench.engine.session import Session
 from convbench.experiments.rounds import RoundResult, RoundsResult
 from convbench.experiments.seal import (
     SealResult,
@@ -95,17 +96,19 @@ def test_rewards_need_250_adaptations(
     (name,) = spec.judges
     judge = resolve_judge(name, sets=RULES)
     run = edited(tmp_path / "run", passages)
-    (summary,) = judge_with(run, [judge], seal_runs.QUIET).summaries
+    (summary,) = judge_with(run, [judge], seal_runs.QUIET, Session()).summaries
     assert summary.jobs.done == len(counted) == TRAIN * EDITS == 250
     child = edited(tmp_path / "round", [e for e in passages if e.split == "test"])
-    judge_with(child, [judge], seal_runs.QUIET)
+    judge_with(child, [judge], seal_runs.QUIET, Session())
     assert len(counted) == 250, "an evaluated round's edits are learnt all at once"
-    assert list(with_runner(run, judge, seal_runs.QUIET, baseline_accuracies)) == ["nothing"]
+    assert list(with_runner(run, judge, seal_runs.QUIET, Session(), baseline_accuracies)) == [
+        "nothing"
+    ]
     assert len(counted) == 250
-    values = pretraining_accuracies(run, judge, seal_runs.QUIET, edits=EDITS)
+    values = pretraining_accuracies(run, judge, seal_runs.QUIET, Session(), edits=EDITS)
     assert len(values) == TEST
     assert counted[250:] == [2 * EDITS * TEST], "each edit, with its passage"
-    assert not judge_with(run, [judge], seal_runs.QUIET).summaries[0].jobs.done
+    assert not judge_with(run, [judge], seal_runs.QUIET, Session()).summaries[0].jobs.done
 
 
 def evaluated(run: Run, name: str, policy: str, **more: object) -> Run:
@@ -125,12 +128,13 @@ def test_another_models_edits_are_learnt_all_at_once_too(
     run = edited(tmp_path / "run", [*passages[:2], *passages[-3:]])
     child = evaluated(run, "rival", "openai/rival")
     for each in (run, child):
-        judge_with(each, [judge], seal_runs.QUIET)
+        judge_with(each, [judge], seal_runs.QUIET, Session())
     assert child.verdicts_file.read_text() == "", "judged, and without a verdict"
     assert len(counted) == 2 * EDITS
     result = SealResult(RoundsResult(run, judge.name, [RoundResult(1, run, tmp_path)]))
     sets = SpecOptions(sets=(f"args.pretraining={EDITS}",))
-    many_passages(result, RoundsOptions("seal", run=run.path, specs=sets, calls=seal_runs.QUIET))
+    asked = RoundsOptions("seal", run=run.path, specs=sets, calls=seal_runs.QUIET)
+    many_passages(result, asked, Session())
     assert list(result.pretrained) == [
         "passage only", "untrained self-edits", "self-edits of rival",
     ]  # fmt: skip
@@ -149,10 +153,10 @@ def test_rounds_of_another_learner_are_no_other_models_edits(
         evaluated(run, "rival", "openai/rival"),
     )
     for each in (run, *children):
-        judge_with(each, [judge], seal_runs.QUIET)
+        judge_with(each, [judge], seal_runs.QUIET, Session())
     rounds = RoundsResult(run, judge.name, [RoundResult(1, run, tmp_path, own)])
     options = RoundsOptions("seal", run=run.path, calls=seal_runs.QUIET, label="a")
-    assert list(taught_accuracies(rounds, judge, options)) == [
+    assert list(taught_accuracies(rounds, judge, options, Session())) == [
         "nothing", "passage only", "untrained self-edits", "self-edits of rival", "round 1",
     ]  # fmt: skip
 
@@ -162,7 +166,7 @@ def test_every_edit_is_learnt_alone_where_that_is_measured(
 ) -> None:
     judge: Judge = resolve_judge("adaptation", sets=RULES)
     few = [*passages[:2], *passages[-3:]]
-    judge_with(edited(tmp_path / "run", few), [judge], seal_runs.QUIET)
+    judge_with(edited(tmp_path / "run", few), [judge], seal_runs.QUIET, Session())
     assert len(counted) == len(few) * EDITS
 
 

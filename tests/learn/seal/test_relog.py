@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from convbench.engine.session import Session
 from convbench.experiments.rounds import log_round, run_rounds
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions
@@ -55,7 +56,7 @@ def test_swift_logs_again_with_its_own_policy(tmp_path: Path) -> None:
     assert run_rounds(asked).rounds[1].run.path == older
     assert (older / "checkpoints" / "swift" / "training.json").stat().st_mtime_ns == written
     policy = shutil.copytree(first.checkpoint, folder / "checkpoints" / "refit")
-    other = log_round(first.run, policy, 2, replace(asked, recipe="refit"))
+    other = log_round(first.run, policy, 2, replace(asked, recipe="refit"), Session())
     assert other.path == folder / "rounds" / "refit" / "2", "another recipe's logs"
     logged_by = Path(other.manifest.cast["assistant"].model.removeprefix("local:"))
     assert logged_by == policy.resolve()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from convbench.engine.session import Session
 from convbench.errors import DataError, RunError, SpecError
 from convbench.experiments.rounds import (
     RoundsResult,
@@ -155,18 +156,18 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
     (judge,) = judges_of(run)
     passages = {e.group_id for e in run.examples.values() if e.split == "test"}
     for alone in (False, True):
-        values = pretraining_accuracies(run, judge, QUIET, edits=2, alone=alone)
+        values = pretraining_accuracies(run, judge, QUIET, Session(), edits=2, alone=alone)
         assert {name for name, _ in values} == passages
         assert all(0 <= value <= 1 for _, value in values)
-    (found,) = measure_forgetting(run, judge, QUIET, sequences=1, length=2)
+    (found,) = measure_forgetting(run, judge, QUIET, Session(), sequences=1, length=2)
     assert [len(row) for row in found.after] == [1, 2]
     table = forgetting_table("edits", [Lessons(found.after, found.base)])
     assert len(table.rows) == 3, "two edits, and before them"
     kept = (run.path / "sequences.jsonl").read_bytes()
-    assert measure_forgetting(run, judge, QUIET, sequences=1, length=2) == [found]
+    assert measure_forgetting(run, judge, QUIET, Session(), sequences=1, length=2) == [found]
     assert (run.path / "sequences.jsonl").read_bytes() == kept, "nothing anew"
     with pytest.raises(RunError, match="test with a self-edit; expected 3"):
-        measure_forgetting(run, judge, QUIET, sequences=1, length=3)
+        measure_forgetting(run, judge, QUIET, Session(), sequences=1, length=3)
 
 
 @pytest.mark.exhaustive
