@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,13 @@ from convbench.errors import ConvbenchError
 from convbench.models.tools import ToolsModel
 from convbench.sandbox import boundary
 from convbench.schema import Sampling, Tool, ToolCall, ToolLimits, ToolResult
+from convbench.store import Run
+from tests.helpers import stages
+from tests.support.chat.plan import Plan
+from tests.support.chat.replies import Call
+from tests.support.chat.shopper import results
+from tests.support.chat.tools import CALLS
+from tests.support.provider import Provider
 
 TOOL = Tool(
     name="python", about="Run a program; set `result`.", python=True,
@@ -57,3 +65,34 @@ def test_programs_compute_and_are_walled_in() -> None:
 def test_a_program_that_does_not_end_is_ended() -> None:
     (found,) = ran("while True: pass", seconds=4)
     assert found.error
+
+
+def test_a_conversation_runs_programs_and_is_told_their_results(tmp_path: Path) -> None:
+    speaker = {"policy": True, "tools": [TOOL.model_dump(exclude_defaults=True)]}
+    protocol = {
+        "title": "one turn with programs",
+        "modes": ["standard"],
+        "speakers": {"assistant": speaker, "teacher": {}},
+        "steps": [
+            {"id": "question", "speaker": "teacher", "say": "{{ question }} Say a letter."},
+            {"id": "answer", "speaker": "assistant"},
+        ],
+    }
+    (tmp_path / "protocols").mkdir()
+    (tmp_path / "protocols" / "computes.yaml").write_text(json.dumps(protocol))
+    program = {"name": "python", "arguments": {"code": "result = 6 * 7"}}
+
+    def computes(call: Call) -> str:
+        return "The answer is A." if results(call.body) else CALLS + json.dumps([program])
+
+    with Provider(Plan(), reply=computes) as server:
+        built = stages.build_result(
+            "demo", protocol="computes", model="openai/s", tasks=1, run=tmp_path / "run",
+            mode="standard", samples=1, temperatures=(0.7,), specs=(tmp_path,),
+            api_base=server.api_base,
+        )  # fmt: skip
+    assert built.path is not None
+    (talk,) = Run.open(built.path).conversations()
+    (one,) = talk.turns[-1].rounds
+    assert [(each.content, each.error) for each in one.results] == [("42", False)]
+    assert talk.turns[-1].content == "The answer is A."
