@@ -67,7 +67,6 @@ class Limiter:
 
     def __init__(self, name: str, most: int, pauses: dict[str, float]) -> None:
         """`pauses` has the end of each endpoint's pause, as `time.monotonic()` says it."""
-        self.in_flight = 0
         self._name, self._pauses = name, pauses
         self._slots = asyncio.Semaphore(most)
 
@@ -83,11 +82,7 @@ class Limiter:
         async with self._slots:
             while (wait := self.paused_until - time.monotonic()) > 0:
                 await pause(wait)
-            self.in_flight += 1
-            try:
-                yield
-            finally:
-                self.in_flight -= 1
+            yield
 
     def pause_for(self, seconds: float) -> None:
         """Send nothing for so many seconds; an earlier pause that lasts longer stays."""

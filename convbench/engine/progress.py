@@ -28,9 +28,7 @@ class Status:
     total: int | None = None
     """Jobs in all."""
     done: int = 0
-    """Jobs that succeeded, including those skipped on resume."""
-    skipped: int = 0
-    """Jobs that were already complete on resume; they do not count in the rate."""
+    """Jobs that succeeded."""
     failed: int = 0
     """Jobs that ended in a recorded failure."""
     calls: int = 0
@@ -184,9 +182,9 @@ def waiting_text(status: Status) -> str:
 
 
 def job_rate(status: Status) -> float:
-    """Return ended jobs per second since the models were ready, without those skipped on resume."""
+    """Return ended jobs per second since the models were ready."""
     elapsed = time.monotonic() - status.ready
-    return (status.done + status.failed - status.skipped) / elapsed if elapsed > 0 else 0.0
+    return (status.done + status.failed) / elapsed if elapsed > 0 else 0.0
 
 
 def clock_text(seconds: float) -> str:
