@@ -17,6 +17,7 @@ from convbench.formats.values import (
     as_number,
     as_text,
     first_of,
+    is_json,
     parsed,
     without_nulls,
 )
@@ -60,8 +61,7 @@ def as_role(name: Any) -> Role:
 
 def as_call(raw: Any) -> Call:
     """Return a call as OpenAI writes it, nested or flat, as an object or as JSON text; and as the
-    parts of other formats write it. Raise LeftOut if it has no name, or arguments that are no
-    object; nothing is `{}`, and nulls that a table filled in are left out."""
+    parts of other formats write it. Raise LeftOut if it has no name."""
     fields = as_mapping(raw)
     nested = first_of(fields, "function", "functionCall", "toolUse")
     inner = nested if isinstance(nested, dict) else fields
@@ -74,15 +74,13 @@ def as_call(raw: Any) -> Call:
 
 
 def arguments_text(value: Any) -> str:
-    """Return a call's arguments as JSON text of an object. Raise LeftOut for anything else."""
+    """Return a call's arguments as JSON text: nothing is `{}`, nulls that a table filled in are
+    left out, and what is no object stays as it is."""
     if value is None or (isinstance(value, str) and value.strip() in ("", "null", "None")):
         return "{}"
-    read = parsed(value)
-    if not isinstance(read, dict):
-        raise LeftOut("a call's arguments are no object")
-    if isinstance(value, str) and value.lstrip().startswith('{"'):
+    if isinstance(value, str) and is_json(value):
         return value
-    return json.dumps(without_nulls(read), ensure_ascii=False, default=str)
+    return json.dumps(without_nulls(parsed(value)), ensure_ascii=False, default=str)
 
 
 def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:

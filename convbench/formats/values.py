@@ -51,6 +51,15 @@ def parsed(value: Any) -> Any:
     return read if isinstance(read, list | dict) else value
 
 
+def is_json(text: str) -> bool:
+    """Return whether a text is a value of JSON."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def without_nulls(value: Any) -> Any:
     """Return a value without the keys that are null, at every depth: columns of a table have
     them where a row has none."""

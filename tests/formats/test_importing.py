@@ -250,3 +250,31 @@ def test_import_logs_reads_an_odd_line_or_leaves_it_out_with_its_place(
     assert done.conversations + done.left_out == 2
     assert done.conversations == 2 or "log.jsonl:2" in done.notes[0]
     assert all(len(note) < 500 for note in done.notes)
+
+
+ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "text": ('{"city": "Ulm"}', '{"city": "Ulm"}'),
+    "object": ({"city": "Ulm"}, '{"city": "Ulm"}'),
+    "python": ("{'city': 'Ulm'}", '{"city": "Ulm"}'),
+    "null-filled": (
+        {"city": "Ulm", "day": None, "at": {"hour": None}},
+        '{"city": "Ulm", "at": {}}',
+    ),
+    "none": (None, "{}"),
+    "empty": ("", "{}"),
+    "null": ("null", "{}"),
+    "word": ("Ulm", '"Ulm"'),
+    "number": (5, "5"),
+    "list": ("[1, 2]", "[1, 2]"),
+    "torn": ('{"city', '"{\\"city"'),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_import_logs_keeps_the_arguments_of_a_call(tmp_path: Path, name: str) -> None:
+    given, expected = ARGUMENTS[name]
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": given}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "7"}
+    found = said(import_rows(tmp_path, [{"messages": [ASK, asked, result, WREN]}]))
+    assert found == [(["Name a bird.", f"f({expected})=7", "A wren."], None)]

@@ -114,8 +114,8 @@ def test_export_run_is_read_by_a_reader_of_columns(tmp_path: Path, to: str) -> N
 @pytest.mark.parametrize("to", ["trl", "openai", "ms-swift"])
 def test_import_logs_reads_exported_pairs_with_their_tools(tmp_path: Path, to: Target) -> None:
     good, bad = ({"role": "assistant", "content": text} for text in ("A wren.", "A spoon."))
-    rows = [{"prompt": [ASK], "chosen": [good], "rejected": [bad], "tools": [TOOL]},
-            {"prompt": [{**ASK, "content": "And?"}], "chosen": [good], "rejected": [bad]}]  # fmt: skip
+    pair = {"chosen": [good], "rejected": [bad]}
+    rows = [{"prompt": [ASK], **pair, "tools": [TOOL]}, {"prompt": "And?", **pair}]
     before = import_rows(tmp_path, rows)
     assert before.run is not None
     file = export_run(before.run, to, tmp_path / "out", recipe="dpo").files["train"]
