@@ -2,7 +2,6 @@
 
 All code that needs to know the accelerators asks here. `CONVBENCH_SIMULATED_DEVICES=4x80` simulates
 four devices of 80 GB each: models run on the CPU, but placement and waiting are as with devices.
-`CONVBENCH_SIMULATED_HOST=256` simulates 256 GB of the machine's own memory.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from convbench.errors import FatalModelError, SpecError
 from convbench.schema.run import Devices, Flag, Role
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-SIMULATED, SIMULATED_HOST = "CONVBENCH_SIMULATED_DEVICES", "CONVBENCH_SIMULATED_HOST"
-"""Environment variables: accelerators as `COUNTxGB`, and GB of the machine's own memory."""
+SIMULATED = "CONVBENCH_SIMULATED_DEVICES"
+"""Environment variable: accelerators as `COUNTxGB`."""
 GB = 10**9
 ROLES: tuple[Role, ...] = ("policy", "teacher", "judge", "trainer")
 
@@ -73,12 +72,7 @@ def parse_cards(text: str) -> tuple[int, int]:
 
 def host_memory() -> int:
     """Return the bytes of this machine's own memory, that of its accelerators not included."""
-    simulated = os.environ.get(SIMULATED_HOST)
-    if simulated is None:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if not re.fullmatch(r"[1-9]\d{0,5}", simulated):
-        raise SpecError(f"{SIMULATED_HOST}: found {simulated!r:.40}; expected GB, e.g. 256")
-    return int(simulated) * GB
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @cache

@@ -126,24 +126,14 @@ class McpServer:
         time limit.
         """
         await self.start()
-        serving = self._serving
-        assert serving is not None
-        call = asyncio.ensure_future(self._client.call_tool(name, dict(arguments)))
         try:
-            await asyncio.wait({call, serving}, return_when=asyncio.FIRST_COMPLETED)
-            if not call.done():
-                await self.start()  # raises why it ended
-            result = call.result()
-        except (FatalModelError, asyncio.CancelledError):
-            raise
+            result = await self._client.call_tool(name, dict(arguments))
         except Exception as error:  # noqa: BLE001 - another's program
-            if "closed" in str(error).lower():
+            if "closed" in str(error).lower() and self._serving is not None:
                 self._leave.set()
-                await asyncio.wait({serving}, timeout=END_S)
-                await self.start()
+                await asyncio.wait({self._serving}, timeout=END_S)
+                await self.start()  # raises why it ended
             raise ToolError(_error_line(error)) from None
-        finally:
-            call.cancel()
         texts = [
             safe_text(block.text)
             if block.type == "text"
