@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from convbench.formats.log import Call, LeftOut, LogMessage, Role
+from convbench.formats.log import Call, LeftOut, LogMessage, Role, Usage
 from convbench.formats.values import (
     as_list,
     as_mapping,
@@ -123,6 +123,16 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
     said.text = "\n".join(text for text in texts if text)
     said.reasoning = "\n".join(text for text in thoughts if text)
     return [said, *results]
+
+
+def usage_of(counts: Any, cost: Any = None) -> Usage:
+    """Return the usage of a reply from its counts of tokens, under any of the names in use."""
+    fields = as_mapping(counts)
+    asked = as_number(first_of(fields, "prompt_tokens", "input_tokens", "input", "inputTokens"))
+    names = ("completion_tokens", "output_tokens", "output", "outputTokens")
+    said, dollars = as_number(first_of(fields, *names)), first_of(fields, "cost_usd") or cost
+    prompt, reply = (None if n is None or n < 0 else int(n) for n in (asked, said))
+    return prompt, reply, as_number(dollars)
 
 
 def text_in(value: Any) -> str:

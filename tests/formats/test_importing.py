@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -162,31 +160,6 @@ def test_import_logs_map_reads_a_field_of_another_name(tmp_path: Path) -> None:
     assert said(import_rows(tmp_path, rows, names=names)) == [(["Name a bird.", "A wren."], 0.5)]
 
 
-@pytest.mark.parametrize("ending", ["jsonl.gz", "json", "csv", "tsv", "jsonl.zst", "parquet"])
-def test_import_logs_reads_each_kind_of_file(tmp_path: Path, ending: str) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = [{"prompt": "Name a bird.", "completion": "A wren.", "reward": 1}]
-    path = tmp_path / f"log.{ending}"
-    lines = "".join(json.dumps(one) + "\n" for one in rows).encode()
-    if ending == "jsonl.gz":
-        path.write_bytes(gzip.compress(lines))
-    elif ending == "json":
-        path.write_text(json.dumps({"rows": rows}, indent=1))
-    elif ending == "jsonl.zst":
-        with pyarrow.CompressedOutputStream(str(path), "zstd") as file:
-            file.write(lines)
-    elif ending == "parquet":
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    else:
-        sign = "\t" if ending == "tsv" else ";"
-        cells = [list(rows[0]), map(str, rows[0].values())]
-        path.write_text("\n".join(sign.join(line) for line in cells))
-    result = import_logs(str(path), tmp_path / "run", "id1", "log")
-    assert said(result) == [(["Name a bird.", "A wren."], 1.0)]
-
-
 def test_import_logs_reads_a_folder_with_the_splits_of_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
@@ -196,14 +169,6 @@ def test_import_logs_reads_a_folder_with_the_splits_of_its_files(tmp_path: Path)
     (folder / "README.md").write_text("x")
     result = import_logs(str(folder), tmp_path / "run", "id1", "log")
     assert result.facts["conversations"] == "3 (train 2, test 1)"
-
-
-def test_import_logs_keeps_what_json_cannot_hold_out(tmp_path: Path) -> None:
-    half = json.dumps([{"role": "user", "content": "Hi \ud83d"}, WREN])
-    odd = f'{{"messages": {half}'
-    result = import_rows(tmp_path, [odd + ', "reward": NaN, "x": Infinity}', "[" * 2000, row()])
-    assert said(result) == [(["Hi \ufffd", "A wren."], None), (["Name a bird.", "A wren."], None)]
-    assert result.left_out == 1
 
 
 def test_import_logs_drops_what_another_conversation_begins_with(tmp_path: Path) -> None:

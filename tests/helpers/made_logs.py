@@ -186,6 +186,14 @@ MADE: dict[str, Log] = {
         {"type": "user", "message": {"role": "user", "content": [BACK]}, "session_id": "s"},
         {"type": "assistant", "message": {"id": "2", **SAY}, "session_id": "s"},
         {"type": "result", "subtype": "success", "session_id": "s"}], EXPECTED),
+    "claude_code-older-sub-agents": ([
+        claude("user", 0, "How warm?"),
+        *(claude("user", n, f"Look {n}.", isSidechain=True, parentUuid=None) for n in (1, 2)),
+        *(claude("assistant", n, [{"type": "text", "text": f"Done {n}."}], isSidechain=True,
+                 parentUuid=f"u{n - 2}") for n in (3, 4)),
+        claude("assistant", 5, [{"type": "text", "text": "It is 7."}], parentUuid="u0")],
+        [(["How warm?", "It is 7."], None), (["Look 1.", "Done 3."], None),
+         (["Look 2.", "Done 4."], None)]),
     "claude_code": ([
         {"type": "summary", "summary": "x", "leafUuid": "other"},
         claude("user", 0, "<command-name>/model</command-name>"),
@@ -229,6 +237,11 @@ MADE: dict[str, Log] = {
     "langsmith": ([{"post": [{"id": "r", "run_type": "llm", "trace_id": "t", "inputs": {
         "messages": CHAT[:3]}, "outputs": {}}], "patch": [{"id": "r", "outputs": {"choices": [
             {"message": SAY, "finish_reason": "stop"}]}}]}], EXPECTED),
+    "langsmith-langchain": ([{"run_type": "llm", "trace_id": "t", "id": "r",
+        "inputs": {"messages": [[{"lc": 1, "id": ["langchain", "HumanMessage"], "kwargs": {"content": "How warm?"}}]]},
+        "outputs": {"generations": [[{"text": "It is 7.", "message": {"lc": 1, "id": ["AIMessage"],
+            "kwargs": {"content": "It is 7.", "tool_calls": []}}}]]},
+        "feedback_stats": {"good": {"n": 1, "avg": 1.0}}}], [(["How warm?", "It is 7."], 1.0)]),
     "litellm": ([{"call_type": "completion", "response_cost": 0.1, "messages": CHAT[:3],
                   "response": {"choices": [{"message": SAY}]}}], EXPECTED),
     "mini_swe_agent": ([{"trajectory_format": "mini-swe-agent-1.1", "info": {}, "messages": [
@@ -257,6 +270,11 @@ MADE: dict[str, Log] = {
         {"name": "gen_ai.choice", "body": {"message": {"content": "It is 7."}}}]}],
         [(["How warm?", "It is 7."], None)]),
     "spans-openinference": ([span("a", 1, **{"openinference.span.kind": "LLM", **FLAT})], EXPECTED),
+    "spans-plain": ([span("a", 1, **{
+        "openinference.span.kind": "AGENT", "input.value": "How warm?",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content.0": "It is 7."})],
+        [(["How warm?", "It is 7."], None)]),
     "strands": ([{"one": {"system_prompt": [{"text": "Be brief."}], "messages": [
         {"role": "user", "content": [{"text": "How warm?"}]},
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "weather",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import read_message, read_messages, text_in
+from convbench.formats.dialects import read_message, read_messages, text_in, usage_of
 from convbench.formats.log import LogConversation, LogMessage
 from convbench.formats.values import as_mapping, kept
 
@@ -21,14 +21,13 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the request's history with its reply; earlier requests of the history are copies."""
     asked, reply = as_mapping(record["request"]), as_mapping(record["response"])
     system = text_in(asked.get("system"))
-    usage = as_mapping(reply.get("usage"))
     messages = [LogMessage("system", system)] if system else []
     messages += read_messages(asked["messages"])
     messages += read_message(
         {"role": "assistant", "content": reply.get("content")},
         model=reply.get("model"),
         finish=reply.get("stop_reason"),
-        usage=(usage.get("input_tokens"), usage.get("output_tokens"), None),
+        usage=usage_of(reply.get("usage")),
     )
     first = next((m.text for m in messages if m.role == "user"), "")
     yield LogConversation(

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from convbench.formats.dialects import arguments_text, as_role, read_content, result_message
+from convbench.formats.dialects import (
+    arguments_text,
+    as_role,
+    read_content,
+    result_message,
+    usage_of,
+)
 from convbench.formats.log import Call, Item, LeftOut, LogConversation, LogMessage
 from convbench.formats.values import as_list, as_mapping, as_number, as_text, kept
 
@@ -79,9 +85,7 @@ def _read_step(step: dict[str, Any], agent: dict[str, Any]) -> list[LogMessage]:
         for call in as_list(step.get("tool_calls"))
     ]
     if said.role == "assistant":
-        metrics = as_mapping(step.get("metrics"))
-        tokens = (metrics.get("prompt_tokens"), metrics.get("completion_tokens"))
-        said.usage = (*tokens, as_number(metrics.get("cost_usd")))
+        said.usage = usage_of(step.get("metrics"))
         said.model = step.get("model_name") or agent.get("model_name")
         said.finish = as_mapping(step.get("extra")).get("finish_reason")
     out = [said] if said.text or said.reasoning or said.calls else []

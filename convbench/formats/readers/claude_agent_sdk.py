@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import read_message
+from convbench.formats.dialects import read_message, usage_of
 from convbench.formats.log import LogConversation, LogMessage
-from convbench.formats.values import as_mapping, kept
+from convbench.formats.values import kept
 
 whole_file = True
 
@@ -45,11 +45,10 @@ def read(lines: Any, where: str) -> Iterator[LogConversation]:
 
 def read_api_message(message: dict[str, Any]) -> list[LogMessage]:
     """Return the messages of a message of the API; lines of one reply have one id."""
-    usage = as_mapping(message.get("usage"))
     return read_message(
         {"role": message["role"], "content": message.get("content")},
         group=message.get("id"),
         model=message.get("model"),
         finish=message.get("stop_reason"),
-        usage=(usage.get("input_tokens"), usage.get("output_tokens"), None),
+        usage=usage_of(message.get("usage")),
     )

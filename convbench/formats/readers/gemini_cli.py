@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import as_call, read_content, result_message, text_in
+from convbench.formats.dialects import as_call, read_content, result_message, text_in, usage_of
 from convbench.formats.log import LogConversation, LogMessage
 from convbench.formats.values import as_list, as_mapping
 
@@ -30,7 +30,7 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
 
 def _read_reply(item: dict[str, Any]) -> list[LogMessage]:
     thoughts = [as_mapping(thought) for thought in item.get("thoughts") or ()]
-    tokens, calls = as_mapping(item.get("tokens")), item.get("toolCalls") or ()
+    calls = item.get("toolCalls") or ()
     said = LogMessage(
         "assistant",
         text_in(item.get("content")),
@@ -39,7 +39,7 @@ def _read_reply(item: dict[str, Any]) -> list[LogMessage]:
         ),
         [as_call(call) for call in calls],
         model=item.get("model"),
-        usage=(tokens.get("input"), tokens.get("output"), None),
+        usage=usage_of(item.get("tokens")),
     )
     return [said] + [_result(call) for call in calls if call.get("result") is not None]
 

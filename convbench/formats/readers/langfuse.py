@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convbench.formats.chats import read_exchange
+from convbench.formats.dialects import usage_of
 from convbench.formats.log import Item, LeftOut, LogConversation, LogMessage
 from convbench.formats.values import as_list, as_mapping, as_text, kept
 
@@ -82,8 +83,7 @@ def _parts(record: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
 
 
 def _read(one: dict[str, Any], trace: dict[str, Any]) -> LogConversation:
-    usage = as_mapping(one.get("usageDetails"))
-    tokens = (usage.get("input"), usage.get("output"), None)
+    tokens = usage_of(one.get("usageDetails"))
     scores = [as_mapping(score) for score in as_list(trace.get("scores"))]
     return LogConversation(
         read_exchange(one.get("input"), one.get("output"), model=one.get("model"), usage=tokens),

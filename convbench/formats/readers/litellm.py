@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from convbench.formats.chats import read_exchange
+from convbench.formats.dialects import usage_of
 from convbench.formats.log import LeftOut, LogConversation
-from convbench.formats.values import as_mapping, as_number, kept, parsed
+from convbench.formats.values import as_mapping, kept, parsed
 
 FACTS = ("model", "status", "custom_llm_provider", "request_tags", "end_user", "session_id")
 
@@ -22,14 +23,14 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the call of a payload."""
     if not parsed(record.get("response")):
         raise LeftOut("the content was not stored")
-    cost = as_number(record.get("response_cost", record.get("spend")))
+    cost = record.get("response_cost", record.get("spend"))
     settings = as_mapping(record.get("model_parameters"))
     yield LogConversation(
         read_exchange(
             record.get("messages"),
             record["response"],
             model=record.get("model"),
-            usage=(record.get("prompt_tokens"), record.get("completion_tokens"), cost),
+            usage=usage_of(kept(record, "prompt_tokens", "completion_tokens"), cost),
         ),
         id=record.get("trace_id") or record.get("session_id"),
         tools=settings.get("tools"),

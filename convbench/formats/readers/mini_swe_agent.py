@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import read_message
+from convbench.formats.dialects import read_message, usage_of
 from convbench.formats.log import LeftOut, LogConversation
-from convbench.formats.values import as_mapping, as_number, as_text, kept
+from convbench.formats.values import as_mapping, as_text, kept
 
 
 def recognises(first: object) -> bool:
@@ -30,12 +30,10 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
             info.setdefault("exit_status", extra.get("exit_status"))
             continue
         response = as_mapping(extra.get("response"))
-        usage = as_mapping(response.get("usage"))
-        tokens = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
         log.messages += read_message(
             kept(item, "role", "content", "tool_calls", "tool_call_id"),
             model=response.get("model"),
-            usage=(*tokens, as_number(extra.get("cost"))),
+            usage=usage_of(response.get("usage"), extra.get("cost")),
         )
     status = as_text(info.get("exit_status"))
     if not log.has_reply:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import response_items
+from convbench.formats.dialects import response_items, usage_of
 from convbench.formats.log import LogConversation, LogMessage
 from convbench.formats.values import as_mapping, as_text
 
@@ -37,9 +37,8 @@ def read(lines: Any, where: str) -> Iterator[LogConversation]:
         mark = as_text(reply.get("id"))
         said = response_items(reply.get("output") or [], model=reply.get("model"), group=mark)
         if said and said[-1].role == "assistant":
-            usage = as_mapping(reply.get("usage"))
             said[-1].finish = as_mapping(reply.get("incomplete_details")).get("reason")
-            said[-1].usage = (usage.get("input_tokens"), usage.get("output_tokens"), None)
+            said[-1].usage = usage_of(reply.get("usage"))
         messages += said
         begun[mark] = messages
         yield LogConversation(

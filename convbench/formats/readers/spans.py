@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from convbench.formats.chats import read_chat, read_exchange
+from convbench.formats.dialects import usage_of
 from convbench.formats.log import Item, LeftOut, LogConversation, LogMessage
-from convbench.formats.values import as_list, as_mapping, as_number, as_text, first_of
+from convbench.formats.values import as_list, as_mapping, as_text, first_of
 
 whole_file = True
 KINDS = ("llm", "agent", "chain", "tool")
@@ -118,15 +119,13 @@ def _read(span: Mapping[str, Any], trace: str) -> LogConversation:
     for event in _events(span):
         fields = _attributes(event) | fields
     asked, said = _messages(fields) or _event_messages(span)
-    counts = (
-        ("gen_ai.usage.input_tokens", "llm.token_count.prompt"),
-        ("gen_ai.usage.output_tokens", "llm.token_count.completion"),
-    )
-    numbers = [as_number(first_of(fields, *names)) for names in counts]
-    prompt, reply = (None if number is None else int(number) for number in numbers)
+    counts = {
+        "input": first_of(fields, "gen_ai.usage.input_tokens", "llm.token_count.prompt"),
+        "output": first_of(fields, "gen_ai.usage.output_tokens", "llm.token_count.completion"),
+    }
     names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
     model = first_of(fields, *names)
-    messages = read_exchange(asked, said, model=model, usage=(prompt, reply, None))
+    messages = read_exchange(asked, said, model=model, usage=usage_of(counts))
     system = read_chat(fields.get("gen_ai.system_instructions"), "system")
     if system and not any(message.role == "system" for message in messages):
         messages = [LogMessage("system", "\n".join(m.text for m in system)), *messages]

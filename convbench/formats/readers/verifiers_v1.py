@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import read_message
+from convbench.formats.dialects import read_message, usage_of
 from convbench.formats.log import Item, LeftOut, LogConversation, LogMessage
 from convbench.formats.values import as_list, as_mapping, as_number, as_text
 
@@ -68,12 +68,11 @@ def _read_nodes(trace: Any, leaf: int) -> list[LogMessage]:
     messages: list[LogMessage] = []
     for index in reversed(path):
         call = as_mapping(calls.get(index))
-        usage = as_mapping(call.get("usage"))
         messages += read_message(
             nodes[index]["message"],
             model=call.get("model"),
             finish=call.get("finish_reason"),
             context=not nodes[index].get("sampled"),
-            usage=(usage.get("prompt_tokens"), usage.get("completion_tokens"), None),
+            usage=usage_of(call.get("usage")),
         )
     return messages
