@@ -238,7 +238,8 @@ MADE: dict[str, Log] = {
         "messages": CHAT[:3]}, "outputs": {}}], "patch": [{"id": "r", "outputs": {"choices": [
             {"message": SAY, "finish_reason": "stop"}]}}]}], EXPECTED),
     "langsmith-langchain": ([{"run_type": "llm", "trace_id": "t", "id": "r",
-        "inputs": {"messages": [[{"lc": 1, "id": ["langchain", "HumanMessage"], "kwargs": {"content": "How warm?"}}]]},
+        "inputs": {"messages": [[
+            {"lc": 1, "id": ["langchain", "HumanMessage"], "kwargs": {"content": "How warm?"}}]]},
         "outputs": {"generations": [[{"text": "It is 7.", "message": {"lc": 1, "id": ["AIMessage"],
             "kwargs": {"content": "It is 7.", "tool_calls": []}}}]]},
         "feedback_stats": {"good": {"n": 1, "avg": 1.0}}}], [(["How warm?", "It is 7."], 1.0)]),
