@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +28,8 @@ FRAME_TOKENS, USUAL_FRAME = 16, 4
 USUAL_TOKEN = 3
 """Bytes per token of usual text: English has about 4, Chinese 3 to 4."""
 IMAGE_TOKENS = 1500
+LOOK_S = 0.02
+"""Seconds between two looks of a call that waits for what others hold."""
 
 
 class Priced(Protocol):
@@ -99,24 +100,6 @@ class Spend:
         self.usd += used.usd or 0.0
 
 
-@dataclass(eq=False)
-class _Waiter:
-    """A call that waits until it may hold what it needs."""
-
-    need: Estimate
-    loop: asyncio.AbstractEventLoop
-    admitted: asyncio.Future[None]
-    holds: bool = False
-
-    def tell(self, error: BudgetError | None) -> None:
-        """End the wait; in its own loop."""
-        if not self.admitted.done():
-            if error is None:
-                self.admitted.set_result(None)
-            else:
-                self.admitted.set_exception(error)
-
-
 class Budget:
     """Dollars and tokens that all calls of a command share, over all its runs; None is no limit.
 
@@ -134,7 +117,6 @@ class Budget:
         """True once a call's price was not known."""
         self._held = Spend()
         self._counted: set[str] = set()
-        self._waiting: deque[_Waiter] = deque()
         self._lock = threading.RLock()
 
     @property
@@ -179,21 +161,8 @@ class Budget:
 
         Raise BudgetError if it does not fit though nothing else is held.
         """
-        with self._lock:
-            if not self._waiting and self.try_hold(need):
-                return
-            loop = asyncio.get_running_loop()
-            waiter = _Waiter(need, loop, loop.create_future())
-            self._waiting.append(waiter)
-        try:
-            await waiter.admitted
-        except asyncio.CancelledError:
-            with self._lock:
-                if waiter.holds:
-                    self._release(need)
-                elif waiter in self._waiting:
-                    self._waiting.remove(waiter)
-            raise
+        while not self.try_hold(need):
+            await asyncio.sleep(LOOK_S)  # an end in another thread's loop counts too
 
     def try_hold(self, need: Estimate) -> bool:
         """Hold what a call may need and return True, if it fits next to what others hold; else
@@ -232,23 +201,12 @@ class Budget:
                 self.assumed.add(used)
 
     def _release(self, need: Estimate) -> None:
-        """Release what a call held, and admit those that wait, in the order of their arrival."""
+        """Release what a call held."""
         self._held.attempts -= 1
         self._held.tokens -= need.tokens
         self._held.usd -= need.usd or 0.0
         if not self._held.attempts:
             self._held.usd = 0.0  # what rounding leaves over
-        while self._waiting:
-            waiter, error = self._waiting[0], None
-            if not waiter.loop.is_closed():
-                try:
-                    waiter.holds = self.try_hold(waiter.need)
-                    if not waiter.holds:
-                        return
-                except BudgetError as refusal:
-                    error = refusal
-                waiter.loop.call_soon_threadsafe(waiter.tell, error)
-            self._waiting.popleft()
 
     def _fits(self, need: Estimate) -> bool:
         usd = self.all.usd + self._held.usd + (need.usd or 0.0)
