@@ -243,3 +243,12 @@ def test_import_logs_keeps_the_arguments_of_a_call(tmp_path: Path, name: str) ->
     result = {"role": "tool", "tool_call_id": "c", "content": "7"}
     found = said(import_rows(tmp_path, [{"messages": [ASK, asked, result, WREN]}]))
     assert found == [(["Name a bird.", f"f({expected})=7", "A wren."], None)]
+
+
+def test_import_logs_stores_no_metadata_that_cannot_be_read_again(tmp_path: Path) -> None:
+    deep = "[" * 200 + "]" * 200
+    run = import_rows(tmp_path, ["{" + SAID + f',"deep":{deep},"large":1e999}}']).run
+    assert run is not None
+    (talk,) = run.conversations()
+    assert talk.metadata["large"] is None
+    assert "[too deep]" in str(talk.metadata["deep"])
