@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from convbench.judges.verdicts import LEFT_OUT, TEMPERATURE
-from convbench.reports.frame import mean_of, read_rows
-from convbench.schema import Conversation, Example
+from convbench.reports.frame import ask, mean_of, read_rows
 from convbench.schema.task import SPLITS
 from convbench.stats.estimates import Estimate
 from convbench.store import Run
-from convbench.store.index import VerdictRow
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 
 @dataclass(frozen=True)
@@ -76,6 +72,32 @@ class CardFigures:
     """Conversations with findings of fidelity checks."""
 
 
+COUNTS = """
+SELECT count(*) AS total, count(failure) AS failed, count(*) FILTER (cut_turns > 0) AS cut,
+  count(*) FILTER (len(flags) > 0) AS flagged
+FROM conversations
+"""
+USED = """
+SELECT cost_usd, prompt_tokens, completion_tokens FROM conversations WHERE failure IS NULL
+"""
+FAILURES = """
+SELECT failure.kind AS kind, count(*) AS n FROM raw.conversations WHERE failure IS NOT NULL
+GROUP BY 1 ORDER BY 1
+"""
+SENT = """
+SELECT DISTINCT speaker, unnest(names.left_out) AS name FROM (
+  SELECT unnest(map_keys(sent)) AS speaker, unnest(map_values(sent)) AS names
+  FROM raw.conversations
+) ORDER BY ALL
+"""
+JUDGING = """
+SELECT fingerprint, fsum(cost_usd) AS usd, bool_or(cost_usd IS NULL) AS unknown,
+  bool_or(list_contains(from_json(details->'$.left_out', '["VARCHAR"]'), 'temperature'))
+    AS untempered
+FROM raw.verdicts GROUP BY 1
+"""
+
+
 def card_figures(run: Run) -> CardFigures:
     """Return the counts and means of a run for its card, over all splits, which a
     report leaves out.
@@ -83,26 +105,29 @@ def card_figures(run: Run) -> CardFigures:
     Failed conversations count in the totals, but neither in the means nor in tokens and cost. A sum
     of which a part is unknown is None. Raise RunError for a damaged record.
     """
-    counts, (rows, _) = _RunCounts(run), read_rows([run])
-    for talk in run.conversations():
-        counts.add_conversation(talk, run.examples[talk.example_id])
-    for verdict in run.verdict_rows():
-        counts.add_verdict(verdict)
-    cost_usd, prompt, completion = (used.total for used in counts.usage.values())
+    rows, _ = read_rows([run])
+    views = ("conversations", "verdicts")
+    statements = (COUNTS, USED, FAILURES, SENT, JUDGING)
+    counts, used, failures, sent, judging = ask([run], views, *statements)
+    cost, prompt, completion = (_total(used[name]) for name in used)
+    total, failed, cut, flagged = map(int, counts.iloc[0])
+    paid = judging["fingerprint"].isin(paid_judges([run]))
+    splits = rows["split"].value_counts()
+    left_out = {speaker: tuple(own["name"]) for speaker, own in sent.groupby("speaker")}
     return CardFigures(
-        total=counts.splits.total(),
-        failed=counts.failures.total(),
-        splits={name: counts.splits[name] for name in SPLITS if name in counts.splits},
+        total=total,
+        failed=failed,
+        splits={name: int(splits[name]) for name in SPLITS if name in splits},
         policy=_policy_figures(rows),
         rewards=_reward_figures(rows),
-        failures=sorted(counts.failures.items()),
-        cost_usd=cost_usd,
+        failures=list(zip(failures["kind"], failures["n"], strict=True)),
+        cost_usd=cost,
         tokens=(_as_int(prompt), _as_int(completion)),
-        judge_usd=counts.judge_usd.total,
-        untempered=frozenset(counts.untempered),
-        left_out={speaker: tuple(sorted(names)) for speaker, names in counts.left_out.items()},
-        cut=counts.cut,
-        flagged=counts.flagged,
+        judge_usd=None if (paid & judging["unknown"]).any() else float(judging["usd"].sum()),
+        untempered=frozenset(judging.loc[judging["untempered"].fillna(False), "fingerprint"]),
+        left_out=left_out,
+        cut=cut,
+        flagged=flagged,
     )
 
 
@@ -132,81 +157,17 @@ def _reward_figures(rows: DataFrame) -> list[RewardFigures]:
     return figures
 
 
-class _RunCounts:
-    """Counts and sums over a run, for all splits together."""
-
-    def __init__(self, run: Run) -> None:
-        self._policy = run.manifest.protocol.policy
-        self._paid = frozenset(paid_judges([run]))
-        self.splits: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.cut, self.flagged = 0, 0
-        self.left_out: defaultdict[str, set[str]] = defaultdict(set)
-        self.untempered: set[str] = set()
-        self.usage = {
-            name: _OptionalSum() for name in ("cost_usd", "prompt_tokens", "completion_tokens")
-        }
-        self.judge_usd = _OptionalSum()
-        self.judge_usd.add(0.0)  # without verdicts judging cost nothing
-
-    def add_conversation(self, talk: Conversation, example: Example) -> None:
-        """Count a conversation."""
-        self.splits[example.split] += 1
-        own = [turn for turn in talk.turns if turn.speaker == self._policy]
-        self.cut += any(turn.finish_reason == "length" for turn in own)
-        self.flagged += bool(talk.flags)
-        for speaker, sent in talk.sent.items():
-            self.left_out[speaker].update(sent.left_out)
-        if talk.failure is not None:
-            self.failures[talk.failure.kind] += 1
-            return
-        for name, total in self.usage.items():
-            total.add(_over_turns(talk, name))
-
-    def add_verdict(self, verdict: VerdictRow) -> None:
-        """Count a verdict."""
-        if verdict.cost_usd is not None or verdict.fingerprint in self._paid:
-            self.judge_usd.add(verdict.cost_usd)
-        if TEMPERATURE in verdict.details.get(LEFT_OUT, ()):
-            self.untempered.add(verdict.fingerprint)
-
-
-class _OptionalSum:
-    """An exact sum, rounded once; None without values, or if one is unknown."""
-
-    def __init__(self) -> None:
-        self._known: Fraction | None = None
-        self._unknown = False
-
-    def add(self, value: float | None) -> None:
-        """Add a value; None makes the sum unknown."""
-        if value is None:
-            self._unknown = True
-        else:
-            self._known = (self._known or 0) + Fraction(value)
-
-    @property
-    def total(self) -> float | None:
-        """Return the sum, or None."""
-        return None if self._known is None or self._unknown else float(self._known)
-
-
-def _over_turns(talk: Conversation, name: str) -> float | None:
-    """Return the sum of a field over the turns that a model was called for; None if one of them is
-    unknown, or there are none."""
-    values = [(getattr(turn, name), not turn.is_of_model) for turn in talk.turns]
-    known = [value for value, _ in values if value is not None]
-    if not known or any(value is None and not unasked for value, unasked in values):
-        return None
-    return float(sum(known))
-
-
 def paid_judges(runs: Iterable[Run]) -> list[str]:
     """Return the fingerprints of the judges of these runs that call a model; one that several runs
     have comes several times."""
     return [
         mark for run in runs for mark, spec in run.judge_specs().items() if spec.model is not None
     ]
+
+
+def _total(column: Series[float]) -> float | None:
+    """Return the sum of a column; None if it is empty or a part is unknown."""
+    return None if column.empty or column.isna().any() else math.fsum(column)
 
 
 def _as_int(value: float | None) -> int | None:

@@ -124,7 +124,7 @@ def test_a_card_tells_the_temperature_that_was_sent(
 def test_a_card_counts_what_a_query_counts(tmp_path: Path) -> None:
     """Splits, failures, cuts, flags, answers and usage: added up here by the database."""
     talks = [conversation(n, s, ANSWERS[n % 2]) for n in range(10) for s in range(2)]
-    talks[3] = failed(1, 1)
+    talks[3] = failed(1, 1, turns=conversation(1, 1).turns[:2])  # what it cost does not count
     talks[4] = with_turn(talks[4], 3, finish_reason="length", cost_usd=0.5, prompt_tokens=70)
     tokens = {"prompt_tokens": 3, "completion_tokens": 4}
     talks[6] = with_turn(  # a teacher's, which is no cut
