@@ -250,15 +250,14 @@ def _draw(title: str, replies: DataFrame) -> Picture:
     with drawing():
         figure = new_figure(4.6)
         axes: Any = figure.subplots()
-        # One by one in the order of their ids, so that no policy is drawn over another.
-        for row in replies.sort_values("conversation_id").itertuples():
-            style = {"color": colors[row.policy], "marker": SHAPES[row.pattern]}
-            axes.scatter(row.x, row.y, s=20, alpha=0.65, linewidths=0, **style)
+        # In the order of their ids, so that no policy is drawn over another.
+        for pattern, own in replies.sort_values("conversation_id").groupby("pattern"):
+            style: dict[str, Any] = {"marker": SHAPES[pattern], "s": 20}
+            shown = own["policy"].map(colors)
+            axes.scatter(own["x"], own["y"], c=shown, alpha=0.65, linewidths=0, **style)
+            axes.scatter([], [], c="none", ec="black", label=f"pattern {pattern}", **style)
         for name, color in colors.items():
             axes.scatter([], [], color=color, label=name)
-        for k in range(replies["pattern"].max() + 1):
-            axes.scatter([], [], color="none", edgecolors="black", marker=SHAPES[k],
-                         label=f"pattern {k}")  # fmt: skip
         figure.legend(loc="outside lower center", ncols=5)
         axes.set_xlabel("UMAP 1")
         axes.set_ylabel("UMAP 2")

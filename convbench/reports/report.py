@@ -71,7 +71,7 @@ def make_report(
     together = _together(settings, paper, plots)
     parts += [together] if together.tables else []
     data: dict[str, bytes] = {}
-    if patterns:
+    if patterns and settings:
         from convbench.reports.patterns import patterns_part
 
         part, data = patterns_part(settings, plots=plots)
