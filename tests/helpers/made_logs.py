@@ -167,7 +167,7 @@ MADE: dict[str, Log] = {
                                                 "content": [{"type": "text", "text": "7"}]}],
         ["client.beta.sessions.events.stream", {"type": "agent.message", "content": [
             {"type": "text", "text": "It is 7."}]}]], EXPECTED),
-    "anthropic_messages": ([
+    "exchanges-anthropic": ([
         {"request": {"messages": [ASK]}, "response": {"type": "message", "content": [USE]}},
         {"request": {"messages": [ASK, {"role": "assistant", "content": [USE]},
                                   {"role": "user", "content": [BACK]}]},
@@ -248,7 +248,9 @@ MADE: dict[str, Log] = {
     "mini_swe_agent": ([{"trajectory_format": "mini-swe-agent-1.1", "info": {}, "messages": [
         *CHAT, {"role": "exit", "content": "x", "extra": {"exit_status": "Submitted"}}]}],
             EXPECTED),
-    "openai_responses": ([
+    "exchanges-chat": ([{"request": {"messages": CHAT[:3]}, "response": {
+        "id": "1", "choices": [{"message": SAY, "finish_reason": "stop"}]}}], EXPECTED),
+    "exchanges-responses": ([
         {"request": {"input": "How warm?"}, "response": {"object": "response", "id": "1",
                                                          "output": [FUNCTION]}},
         {"request": {"input": [OUTPUT], "previous_response_id": "1"},
