@@ -14,7 +14,9 @@ from convbench.store import Run
 from convbench.viewer.filters import list_page
 from convbench.viewer.index import ViewIndex
 from convbench.viewer.library import index_runs
-from convbench.viewer.talk import chat_messages, turn_prompts
+from convbench.viewer.talk import chat_messages, talk_json, turn_prompts
+from tests.helpers.imports import import_rows
+from tests.helpers.made_logs import CHAT
 from tests.helpers.typed import Typist
 from tests.helpers.viewer_runs import RIGHT, make, question
 
@@ -87,6 +89,17 @@ def test_copied_messages_have_the_shape_of_the_chat_api(index: ViewIndex) -> Non
     assert first == {"role": "tool", "tool_call_id": "c1", "name": "lookup",
                      "content": '{"Magnetic": true}'}  # fmt: skip
     assert second["tool_call_id"] == "c2"
+
+
+def test_talk_json_of_an_imported_log_has_calls_and_results(tmp_path: Path) -> None:
+    run = import_rows(tmp_path, [{"messages": CHAT}]).run
+    assert run is not None
+    (talk,) = run.conversations()
+    turns = talk_json(index_runs([run.path], lambda text: None), talk.conversation_id)["turns"]
+    (made,) = [call for turn in turns for one in turn.get("rounds", ()) for call in one["calls"]]
+    assert (made["name"], made["arguments"], made["result"]) == (
+        "weather", '{"city": "Ulm"}', "7",
+    )  # fmt: skip
 
 
 def test_a_copied_conversation_can_be_imported(

@@ -39,12 +39,12 @@ def read(lines: Any, where: str) -> Iterator[LogConversation]:
         mark, content = as_text(reply.get("id")), {k: v for k, v in reply.items() if k != "usage"}
         said = [m for m in read_chat(content, "assistant") if m.role != "system"]
         for message in said:
-            message.model, message.group = reply.get("model"), mark
+            message.model, message.group = reply.get("model"), mark or None
         if said and said[-1].role == "assistant":
             cut = as_mapping(reply.get("incomplete_details")).get("reason")
             said[-1].finish = first_of(reply, "stop_reason") or cut or said[-1].finish
             said[-1].usage = usage_of(reply.get("usage"))
-        begun[mark] = messages + said
+        begun |= {mark: messages + said} if mark else {}
         yield LogConversation(
             messages + said,
             id=PurePath(where).name,
