@@ -27,7 +27,7 @@ from convbench.learn.memory import (
     choose_launch,
     estimate_memory,
     in_bf16,
-    known_shape,
+    shape_of,
 )
 from convbench.learn.rows import ABOUT, ROWS, Material, read_about, write_rows
 from convbench.learn.steps import batches_of
@@ -225,7 +225,7 @@ def pick_launch(
     if nothing fits; in a dry run that is a note.
     """
     cards, is_dry = context.cards or cards_here(context.calls), context.cards is not None
-    shape, notes = known_shape(context.model_path), list[str]()
+    shape, notes = shape_of(context.model_path), list[str]()
     if context.named not in (None, "auto"):
         launch = _load_launch(str(context.named), context)
         bf16 = in_bf16(recipe.fit, cards.count)
@@ -326,9 +326,7 @@ def failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
         return out_of_memory(fit)
     if code in (-9, 137):
         return f"the worker was killed, most likely by the system: {out_of_memory(fit)}"
-    raised = [
-        line for line in lines if re.match(r"^(\[rank\d+\]:\s*)?[\w.]+(Error|Exception): ", line)
-    ]
+    raised = [line for line in lines if _RAISED.match(line)]
     last = next((line for line in raised if "ChildFailedError" not in line), None)
     return f"the worker failed with exit code {code}: {last or ' / '.join(lines[-3:])}"
 

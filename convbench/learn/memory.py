@@ -15,10 +15,12 @@ as much. ZeRO-2 shares gradients and moments among the processes, ZeRO-3 the wei
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from convbench.learn.shapes import ModelShape, has_dense_weights, shape_of
+from convbench.models.weights_path import find_file
 from convbench.schema.recipe import Fit, LaunchSpec, Recipe
+from convbench.store.shape import read_object
 
 WEIGHTS, GRADIENTS, MOMENTS = 4, 4, 8
 """Bytes a weight that is trained."""
@@ -69,10 +71,55 @@ class Memory:
         )
 
 
-def known_shape(model: str) -> ModelShape | None:
-    """Return a model's dimensions, or None if its size cannot be told: a mixture of experts,
-    quantised weights, or no config.json."""
-    return shape_of(model) if has_dense_weights(model) else None
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Dimensions of a Llama-like decoder: embeddings, attention with grouped heads, a gated
+    feed-forward."""
+
+    hidden: int
+    layers: int
+    words: int
+    """Size of the vocabulary."""
+    wide: int
+    """Width of the feed-forward."""
+    queries: int
+    """Width of all query heads."""
+    keys: int
+    """Width of all key heads, and of all value heads."""
+    tied: bool
+    """Whether embeddings and head are one matrix."""
+
+    @property
+    def weight_count(self) -> int:
+        """The weights in embeddings, head, attention and feed-forward, without norms and biases."""
+        attention = 2 * self.hidden * (self.queries + self.keys)
+        embeddings = self.words * self.hidden * (1 if self.tied else 2)
+        return embeddings + self.layers * (attention + 3 * self.hidden * self.wide)
+
+
+def shape_of(model: str) -> ModelShape | None:
+    """Return the dimensions of a model, by path or Hub id, or None if its size cannot be told: a
+    mixture of experts, quantised weights, or no config.json that says width, layers, vocabulary and
+    heads. As many key heads as heads and a feed-forward of four times the width are assumed."""
+    file = find_file(model, "config.json")
+    config = read_object(Path(file)) if file else {}
+    text = config.get("text_config")
+    text = text if isinstance(text, dict) else config
+    if any("quantization" in k or "expert" in k for k, v in {**config, **text}.items() if v):
+        return None
+
+    def size(name: str, otherwise: int = 0) -> int:
+        value = text.get(name)
+        return value if type(value) is int and 0 < value < 1 << 32 else otherwise
+
+    hidden, layers, words, heads = map(
+        size, ("hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads")
+    )
+    if not (hidden and layers and words and heads):
+        return None
+    each, shared = size("head_dim", hidden // heads), size("num_key_value_heads", heads)
+    wide, tied = size("intermediate_size", 4 * hidden), bool(text.get("tie_word_embeddings"))
+    return ModelShape(hidden, layers, words, wide, heads * each, shared * each, tied)
 
 
 def in_bf16(fit: Fit, cards: int) -> bool:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.learn.memory import Cards, choose_launch, estimate_memory
-from convbench.learn.shapes import ModelShape
+from convbench.learn.memory import Cards, ModelShape, choose_launch, estimate_memory
 from convbench.schema.recipe import LaunchSpec, Recipe
 
 GB = 10**9
