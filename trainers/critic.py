@@ -104,9 +104,7 @@ class Critic(Trainer):
         super().__init__(data_collator=self._collate, **options)
         self.sweet = sweet
         self.reference: list[tuple[torch.Tensor, torch.Tensor]] = []
-        """log pi_ref of the turns of each pair's (better, worse) trajectory."""
-        self.held_reference: list[tuple[float, float]] = []
-        """Their sums, of the pairs held out."""
+        """log pi_ref of the turns of each pair's (better, worse) trajectory, by its `index`."""
 
     def _collate(self, pairs: Sequence[Pair]) -> dict[str, torch.Tensor]:
         batch = pad_trajectories(
@@ -169,9 +167,8 @@ def make_trainer(folder: Path, recipe: Recipe) -> tuple[Critic, list[Pair]]:
     """Return (the trainer of a checkpoint's folder with the reference's values computed, pairs held
     out)."""
     args = SweetArgs.from_recipe(recipe)
-    pairs = list(load_rows(folder))
-    held = [pair for pair in pairs if pair["held"]]
-    rows = [pair | {"index": i} for i, pair in enumerate(p for p in pairs if not p["held"])]
+    pairs = [pair | {"index": i} for i, pair in enumerate(load_rows(folder))]
+    rows, held = ([pair for pair in pairs if pair["held"] == side] for side in (False, True))
     config = TrainingArguments(**arguments(folder, recipe, len(rows)))
     adapter = adapter_options(recipe).get("peft_config")
     frozen = torch.bfloat16 if adapter is not None and in_bf16(recipe) else torch.float32
@@ -184,26 +181,18 @@ def make_trainer(folder: Path, recipe: Recipe) -> tuple[Critic, list[Pair]]:
         model.enable_input_require_grads()  # or gradient checkpointing would find none to pass on
     trainer = Critic(args, model=model, args=config, train_dataset=rows)
     reference = frozen_model(trainer, str(recipe.model), recipe)
-    size, bf16 = config.per_device_train_batch_size, in_bf16(recipe)
-    better, worse = score_pairs(reference, rows, args, size, bf16)
-    trainer.reference = list(zip(better, worse, strict=True))
-    sums = (
-        [float(values.sum()) for values in s]
-        for s in score_pairs(reference, held, args, size, bf16)
-    )
-    trainer.held_reference = list(zip(*sums, strict=True))
+    trainer.reference = score_pairs(trainer, reference, pairs, recipe)
     return trainer, held
 
 
 def score_pairs(
-    model: Any, pairs: Sequence[Pair], args: SweetArgs, size: int, bf16: bool
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return log pi of the turns of the better trajectories of pairs, and of the worse ones."""
-    better, worse = (trajectories_of(pairs, name) for name in ("chosen", "rejected"))
-    return (
-        score(model, better, args.normalize, size, bf16),
-        score(model, worse, args.normalize, size, bf16),
-    )
+    trainer: Critic, model: Any, pairs: Sequence[Pair], recipe: Recipe
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return log pi of the turns of each pair's (better, worse) trajectory."""
+    size, mean = trainer.args.per_device_train_batch_size, trainer.sweet.normalize
+    sides = (trajectories_of(pairs, name) for name in ("chosen", "rejected"))
+    scores = (score(model, side, mean, size, in_bf16(recipe)) for side in sides)
+    return list(zip(*scores, strict=True))
 
 
 def run(folder: Path, recipe: Recipe) -> None:
@@ -215,14 +204,14 @@ def run(folder: Path, recipe: Recipe) -> None:
 def held_out_figures(trainer: Critic, held: Sequence[Pair], recipe: Recipe) -> dict[str, Any]:
     """Return `pairs` held out and `accuracy`, the share whose better side has the greater sum of
     advantages."""
-    size = trainer.args.per_device_train_batch_size
-    scores = score_pairs(trainer.model_wrapped, held, trainer.sweet, size, in_bf16(recipe))
-    gains = [
-        (float(a.sum()) - reference_a, float(b.sum()) - reference_b)
-        for a, b, (reference_a, reference_b) in zip(*scores, trainer.held_reference, strict=True)
-    ]
-    accuracy = {"accuracy": sum(a > b for a, b in gains) / len(gains)} if gains else {}
-    return {"pairs": len(gains), **accuracy}
+    right = 0
+    for pair, scores in zip(
+        held, score_pairs(trainer, trainer.model_wrapped, held, recipe), strict=True
+    ):
+        known = trainer.reference[pair["index"]]
+        better, worse = (float((a - b).sum()) for a, b in zip(scores, known, strict=True))
+        right += better > worse
+    return {"pairs": len(held), **({"accuracy": right / len(held)} if held else {})}
 
 
 if __name__ == "__main__":

@@ -54,13 +54,8 @@ OF_ROWS = (a_lol,)
 
 
 def load_loss(settings: Loss) -> TokenLoss:
-    """Return the loss that `loss.name` names. Raise SpecError if there is none."""
-    if not settings.name.endswith(".py"):
-        if settings.name not in LOSSES:
-            raise SpecError(
-                f"loss.name: found {settings.name!r:.80}; expected one of {', '.join(LOSSES)}, or "
-                "the path of your own file (NAME.py)"
-            )
+    """Return the loss that `loss.name` names. Raise SpecError for a file without one."""
+    if settings.name in LOSSES:
         return LOSSES[settings.name]
     path = Path(settings.name).expanduser()
     module = load_module(path, f"convbench_loss_{path.stem}")
@@ -81,13 +76,8 @@ def token_losses(
     loss: TokenLoss, settings: Loss, log_probs: Tensor, weights: Tensor, reference: Tensor | None
 ) -> Tensor:
     """Return the loss of every token, called with the arguments that it names."""
-    known: dict[str, Any] = {
-        "log_probs": log_probs,
-        "weights": weights,
-        "reference": reference,
-        "low": settings.low,
-        "high": settings.high,
-    }
+    known: dict[str, Any] = {"log_probs": log_probs, "weights": weights, "reference": reference}
+    known |= {"low": settings.low, "high": settings.high}
     return loss(**{name: known[name] for name in inspect.signature(loss).parameters})
 
 

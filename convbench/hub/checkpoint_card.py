@@ -20,7 +20,6 @@ LOGGED = {
     "loss": "loss",
     "log_pi_positive": "log π of positively weighted conversations (nats per token)",
     "log_pi_negative": "log π of negatively weighted conversations (nats per token)",
-    "log_ratio": "log π/π₀ (nats per row)",
     "rewards/accuracies": "pairs ranked correctly (share)",
 }
 """Labels of the training log's figures in a card, by key."""

@@ -72,8 +72,6 @@ FILTERS: dict[EditFilter, dict[str, Any]] = {
 """Settings by filter of self-edits, unless the user set them: each context's best edit, all that
 improve (SEAL, equation 2) by more than the margin of the judge's `improves`, or all after which
 their task is solved. Edits that could not be trained on are left out."""
-LOSSES = ("nll", "ppo", "a-lol")
-"""Losses of `trainers/losses.py`."""
 TRACES = ("checkpoint-*", f"{CRITIC}/checkpoint-*", f"{CRITIC}/{TRAINING}", CANDIDATES)
 """Files in a checkpoint's folder that show that a training, or a stage before it, began."""
 PREVIEWED = 200
@@ -402,14 +400,9 @@ def _check_settings(recipe: Recipe) -> None:
             )
     if recipe.trainer == "distil" and recipe.distil is None:
         raise SpecError(f"recipe {recipe.name!r}: distil: missing; expected its settings")
-    own = recipe.loss.name.endswith(".py")
-    if own and not Path(recipe.loss.name).expanduser().is_file():
+    own = Path(recipe.loss.name).expanduser()
+    if own.suffix == ".py" and not own.is_file():
         raise SpecError(f"loss.name {recipe.loss.name!r}: found no such file")
-    if not own and recipe.loss.name not in LOSSES:
-        raise SpecError(
-            f"loss.name: found {recipe.loss.name!r:.80}; expected one of {', '.join(LOSSES)}, or "
-            "the path of your own file (NAME.py)"
-        )
     quantized = recipe.lora is not None and recipe.lora.quantize != "none"
     if quantized and recipe.trainer in ("critic", "sweet", "distil"):
         raise SpecError(

@@ -112,7 +112,12 @@ class Loss(FrozenModel):
     """Factor of the anchor; 0 is none."""
 
     @model_validator(mode="after")
-    def _check_anchor(self) -> Self:
+    def _check(self) -> Self:
+        if self.name not in ("nll", "ppo", "a-lol") and not self.name.endswith(".py"):
+            raise ValueError(
+                f"name: found {self.name!r:.80}; expected one of nll, ppo, a-lol, or the path of "
+                "your own file (NAME.py)"
+            )
         if (self.anchor == "none") != (self.anchor_weight == 0):
             raise ValueError(
                 f"anchor: found {self.anchor} with anchor_weight {self.anchor_weight:g}; expected "
