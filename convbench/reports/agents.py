@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from convbench.reports.document import Cell, Column, Difference, Row, Table
 from convbench.reports.frame import Setting, ask
 from convbench.reports.policies import Policy
+from convbench.reports.tables import POLICY
 from convbench.stats.estimates import Estimate, estimate
 
 if TYPE_CHECKING:
@@ -75,10 +76,7 @@ def agent_tables(setting: Setting) -> Iterator[Table]:
 def _policies(setting: Setting) -> Table:
     most = int(setting.rows.groupby(["policy", "example_id"])[SUCCESS].count().max())
     shown = [k for k in TRIES if k <= most]
-    columns = [
-        Column("policy", "Policy", text=True),
-        Column(SUCCESS, "Success", digits=3, best=True),
-    ]
+    columns = [POLICY, Column(SUCCESS, "Success", digits=3, best=True)]
     for k in shown:
         columns.append(Column(f"pass@{k}", f"pass@{k}", digits=3, best=True))
         columns.append(Column(f"pass^{k}", f"pass^{k}", digits=3, best=True))
@@ -127,7 +125,7 @@ def _tools(setting: Setting, calls: DataFrame) -> Table:
     found = per.groupby(["policy", "tool"])[["calls", "errors"]].sum().reset_index()
     found = found.sort_values(["policy", "calls", "tool"], ascending=[True, False, True])
     columns = (
-        Column("policy", "Policy", text=True),
+        POLICY,
         Column("tool", "Tool", text=True),
         Column("calls", "Calls"),
         Column("errors", "Errors"),

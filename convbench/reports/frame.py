@@ -160,15 +160,12 @@ def read_settings(
     counts = rows["run"].value_counts().to_dict()
     grouped: dict[tuple[str, str, str, int], dict[str, list[list[Policy]]]] = {}
     for family in families:
-        policies = [
-            read_policy(
-                run,
-                judges=marks.get(run.manifest.id, {}),
-                planned=max(_planned(run, split), counts[run.manifest.id]),
-            )
-            for run in family
-            if run.manifest.id in counts
-        ]
+        policies = []
+        for run in (run for run in family if run.manifest.id in counts):
+            asked = Counter(q.split for q in run.questions.values() if split in ("all", q.split))
+            planned = max(run.manifest.planned_count(asked), counts[run.manifest.id])
+            judges = marks.get(run.manifest.id, {})
+            policies.append(read_policy(run, judges=judges, planned=planned))
         own, m = family[0], family[0].manifest
         if policies:
             key = (m.task.name, m.mode, m.protocol.name, m.turns)
@@ -226,13 +223,6 @@ def _families(runs: Sequence[Run]) -> list[list[Run]]:
         family[name] = run
         family |= {child.manifest.id: child for child in run.child_runs()}
     return [list(family.values()) for family in families.values()]
-
-
-def _planned(run: Run, split: str) -> int:
-    """Return how many conversations of a split a run is to have."""
-    return run.manifest.planned_count(
-        Counter(q.split for q in run.questions.values() if split in ("all", q.split))
-    )
 
 
 def _help(run: Run, split: str) -> str:
