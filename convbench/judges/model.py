@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from convbench.engine.caller import Caller
@@ -81,22 +82,21 @@ async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]
     judge = work.judge
     if judge.model is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
-    address = judge.spec.api_base
-    model = open_for(
+    named = judge.model, judge.spec.api_base
+    opening = partial(
+        open_for,
         work.run,
-        judge.model,
-        address,
+        *named,
         work.calls,
         work.session,
         short=judge.short_name,
         role="judge",
     )
-    try:
+    key = work.run.path, "judge", *named, judge.short_name
+    async with work.session.open(key, opening) as model:
         many = max_calls(work.calls, [model])
         async with work.open_caller(many, model) as caller:
             yield caller, JudgeTools(caller, many, model)
-    finally:
-        await model.aclose()
 
 
 async def ask_about(

@@ -8,6 +8,7 @@ import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -179,7 +180,6 @@ async def open_cast(
     and devices share one model. Raise FatalModelError if different models would run on one device,
     RunError if a pulled run may not call one, and the errors of opening a model.
     """
-    opened: dict[str, Model] = {}
     cast: dict[str, Model] = {}
     placements = _cast_placements(run, options)
     async with AsyncExitStack() as stack:
@@ -188,20 +188,19 @@ async def open_cast(
                 continue
             base = _member_address(run, member, options)
             settings = f"{member.reads} {member.extra_body} {placements[name]}"
-            key = f"{member.model} {member.short} {base} {settings}"
-            if key not in opened:
-                opened[key] = open_for(
-                    run,
-                    member.model,
-                    base,
-                    options,
-                    session,
-                    short=member.short,
-                    member=member,
-                    placement=placements[name],
-                )
-                stack.push_async_callback(opened[key].aclose)
-            cast[name] = opened[key]
+            opening = partial(
+                open_for,
+                run,
+                member.model,
+                base,
+                options,
+                session,
+                short=member.short,
+                member=member,
+                placement=placements[name],
+            )
+            key = run.path, member.model, member.short, base, settings
+            cast[name] = await stack.enter_async_context(session.open(key, opening))
         yield cast
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from convbench.engine import Caller, RetryPolicy
 from convbench.engine.session import Session
 from convbench.models import open_model
+from convbench.models.scripted import ScriptedModel
 from tests.helpers.talk import run_talk
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
@@ -31,3 +33,24 @@ def test_pauses_hold_back_the_callers_of_all_runs() -> None:
         took = time.monotonic() - start
     assert (list(first.errors), list(second.done)) == ([0], [1])
     assert took >= 0.5
+
+
+def test_open_shares_a_model_that_its_last_user_closes() -> None:
+    closed: list[str] = []
+
+    class Closing(ScriptedModel):
+        async def aclose(self) -> None:
+            closed.append(self.ref)
+
+    async def use() -> None:
+        session = Session()
+        async with session.open("a", Closing) as first:
+            async with session.naming("more").open("a", Closing) as second:
+                assert second is first
+            async with session.open("b", Closing) as other:
+                assert other is not first
+            assert len(closed) == 1
+        assert len(closed) == 2
+        assert session.models == {}
+
+    asyncio.run(use())

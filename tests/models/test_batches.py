@@ -14,6 +14,7 @@ import pytest
 
 import convbench
 from convbench.engine import Budget, Journal
+from convbench.engine.session import Session
 from convbench.errors import BudgetError, ConvbenchError, FatalModelError
 from convbench.models.batches import OpenAIBatches
 from convbench.options.build import BuildOptions
@@ -350,11 +351,11 @@ def test_a_resume_counts_what_open_batches_cost_once(provider: BatchProvider) ->
     (run / "calls.jsonl").write_text("".join(replies[:-5]))  # five of its replies are not there
     (run / "conversations.jsonl").write_text("")
     open_batch = [record for record in records(file) if "calls" in record][-1]
-    ledger = Budget()
-    calls = CallOptions(quiet=True, budget=paid + open_batch["usd"], ledger=ledger)
-    build_or_resume(BuildOptions(run=run, calls=calls))
+    session = Session()
+    calls = CallOptions(quiet=True, budget=paid + open_batch["usd"])
+    build_or_resume(BuildOptions(run=run, calls=calls), session)
     assert cost(run) == pytest.approx(paid)
-    assert ledger.all.usd == pytest.approx(paid)
+    assert session.ledger.all.usd == pytest.approx(paid)
     assert sent(provider) == [12, 12, 12]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from convbench.answers.tags import without_thinking
 from convbench.engine.caller import Caller
@@ -67,17 +68,15 @@ async def open_grader(
         return
     if grader is None:
         raise SpecError("args.inner.grade: found model and no args.grader; expected a judge model")
-    model = open_for(run, grader, None, calls, session, role="judge")
+    opening = partial(open_for, run, grader, None, calls, session, role="judge")
     loop = asyncio.get_running_loop()
+    async with session.open((run.path, "judge", grader), opening) as model:
 
-    def grade_replies(questions: Sequence[Question], replies: Sequence[str]) -> list[float]:
-        grading = _grade_all(caller, model, questions, replies, fence)
-        return asyncio.run_coroutine_threadsafe(grading, loop).result()
+        def grade_replies(questions: Sequence[Question], replies: Sequence[str]) -> list[float]:
+            grading = _grade_all(caller, model, questions, replies, fence)
+            return asyncio.run_coroutine_threadsafe(grading, loop).result()
 
-    try:
         yield grade_replies
-    finally:
-        await model.aclose()
 
 
 async def _grade_all(
