@@ -13,11 +13,13 @@ KNOWN = ("messages", "system_prompt", "system", "tools")
 
 
 def recognises(first: object) -> bool:
-    """A list of messages whose blocks have no type, an object with one, or several by name."""
-    if isinstance(first, dict) and "messages" not in first:
-        return bool(first) and all(isinstance(v, dict) and recognises(v) for v in first.values())
-    items = first.get("messages") if isinstance(first, dict) else first
-    message = items[0] if isinstance(items, list) and items else None
+    """A list of messages whose blocks have no type, or an object of several agents by name."""
+    if isinstance(first, dict):
+        return bool(first) and all(
+            isinstance(agent, dict) and recognises(agent.get("messages"))
+            for agent in first.values()
+        )
+    message = first[0] if isinstance(first, list) and first else None
     blocks = message.get("content") if isinstance(message, dict) else None
     return isinstance(blocks, list) and all(
         isinstance(b, dict) and len(b) == 1 and b.keys() <= BLOCKS for b in blocks
@@ -26,17 +28,16 @@ def recognises(first: object) -> bool:
 
 def read(record: Any, where: str) -> Iterator[Item]:
     """Yield the conversations of a record."""
-    one = {"messages": record} if isinstance(record, list) else record
-    named = {None: one} if "messages" in one else one
+    named = {None: {"messages": record}} if isinstance(record, list) else record
     yield from each(named.items(), lambda item: _read(*item))
 
 
-def _read(name: str | None, value: dict[str, Any]) -> LogConversation:
-    text = text_in(value.get("system_prompt") or value.get("system"))
+def _read(name: str | None, agent: dict[str, Any]) -> LogConversation:
+    text = text_in(agent.get("system_prompt") or agent.get("system"))
     system = [LogMessage("system", text)] if text else []
     return LogConversation(
-        system + read_messages(value["messages"]),
-        id=name or value.get("session_id"),
-        tools=value.get("tools"),
-        metadata={k: v for k, v in value.items() if k not in KNOWN and v not in (None, "", [], {})},
+        system + read_messages(agent["messages"]),
+        id=name or agent.get("session_id"),
+        tools=agent.get("tools"),
+        metadata={k: v for k, v in agent.items() if k not in KNOWN and v not in (None, "", [], {})},
     )
