@@ -1,7 +1,5 @@
-"""Other programs' formats of conversations: import, export, and the check of pulled runs.
+"""Other programs' logs and sets of conversations: import and export.
 
-`source.py` reads files, `readers` say what is in them (`log`), `fold` makes turns of it,
-`importing` numbers and groups them, `write` stores the run. A format more is a file in `readers`.
-
-Uses store and catalog of the same layer, and the layers below.
+`readers` say what is in a file (`log`), `fold` makes turns of it, `records` numbers and groups them,
+`importing` writes the run. A format more is a file in `readers`, and is found by being there.
 """
