@@ -3,11 +3,12 @@
 import itertools
 import json
 import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from convbench.errors import DataError
-from convbench.reports import patterns
 from convbench.reports.patterns import TALK, analyse, common_words, distinct_n, final_replies
 from convbench.reports.report import make_report
 from convbench.reports.write import write_report
@@ -23,7 +24,8 @@ sklearn = later("sklearn.feature_extraction.text")
 @pytest.fixture
 def flat(monkeypatch):
     """No UMAP, which is compiled for half a minute before it runs."""
-    monkeypatch.setattr(patterns, "_plane", lambda matrix: matrix[:, :2].toarray())
+    place = lambda **more: SimpleNamespace(fit_transform=lambda matrix: matrix[:, :2].toarray())  # noqa: E731
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=place))
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_patterns_are_a_row_for_each_policy(family, flat):
 
 
 def test_patterns_without_plots_are_printed_and_place_nothing(family, monkeypatch):
-    monkeypatch.setattr(patterns, "_plane", None)
+    monkeypatch.setitem(sys.modules, "umap", None)  # cannot be imported
     done = convbench(family.path.parent, "report", "run", "--patterns", "--format", "json")
     assert done.code == 0, done.err
     names = [table["name"] for table in json.loads(done.out)["parts"][-1]["tables"]]
