@@ -115,7 +115,7 @@ class Importer:
         if not (log.task or log.group) and self.agreed.get(key, facts) != facts:
             key = fingerprint(key, facts)  # the same words, another question
         group = log.group or key
-        split = normal_split(log.split) or "train"
+        split = normal_split(None if self.plan.split_by else log.split) or "train"
         if self.plan.split_by == "group":
             split = "test" if int(fingerprint(group), 16) % 1000 < 1000 * TESTED else "train"
         if self.split_of.get(group, split) != split:

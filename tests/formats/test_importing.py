@@ -83,9 +83,12 @@ def test_import_logs_split_by_group_keeps_groups_whole(tmp_path: Path) -> None:
 
 def test_import_logs_split_by_time_tests_the_latest(tmp_path: Path) -> None:
     rows = [asked(i, timestamp=f"2026-01-{i + 1:02}") for i in range(10)]
+    rows += [{**rows[0], "split": "test"}]
     random.Random(0).shuffle(rows)
-    run = import_rows(tmp_path, rows, split_by="time").run
+    result = import_rows(tmp_path, rows, split_by="time")
+    run = result.run
     assert run is not None
+    assert (result.facts["conversations"], result.left_out) == ("11 (train 9, test 2)", 0)
     tested = {e.question for e in run.examples.values() if e.split == "test"}
     assert tested == {"Count to 8.", "Count to 9."}
     with pytest.raises(DataError, match="no time"):
