@@ -336,7 +336,7 @@ def preview(
     total = len(material.items)
     if total > PREVIEWED:
         yield f"the first {PREVIEWED} of {total:,} are counted; steps are extrapolated from these"
-    yield from (f"{name}: {count}" for name, count in tallies.items())
+    yield from (f"{name}: {count}" for name, count in (+tallies).items())
     lengths = (
         [row_length(row) for row in rows]
         if recipe.trainer in (*WEIGHTED, *PAIRED, "critic")
