@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -253,10 +254,14 @@ def test_a_dry_run_shows_what_of_it_is_learnt(home: Path, served: Provider, mode
     served.change(thinks="vllm")
     run = had(home, KINDS["vllm"], seed=4)  # whose rewards differ
     stages.judge(run.path, "rules")
+    base = home / "base"  # with room for a whole conversation
+    shutil.copytree(check_weights("pocket"), base)
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
     shown = stages.train(
         "refit",
         run.path,
-        model="local:pocket",
+        model=f"local:{base}",
         dry_run=True,
         set=(f"recipe.data.reasoning={mode}", "recipe.data.unit=conversation"),
     ).preview
