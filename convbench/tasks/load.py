@@ -214,7 +214,10 @@ def _source_rows(
     if source.file is None:
         files, revision = open_hub(source.hub or "", source.config, source.splits, source.revision)
         return FileRows((file.split or "train", file) for file in files), revision
-    files, revision = open_source(source.file)
+    try:
+        files, revision = open_source(source.file)
+    except DataError as error:
+        raise DataError(f"{error}; name another: --set task.source.file=PATH") from None
     is_folder = len(files) > 1 or files[0].path != Path(source.file).expanduser()
     parts = [(_split_name(file) if is_folder else file.split or "train", file) for file in files]
     names = sorted({split for split, _ in parts}, key=split_order)
