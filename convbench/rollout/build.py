@@ -262,10 +262,10 @@ def build_or_resume(
     """Create a run and play its conversations, or resume an existing run, and return what was done.
 
     A dry run writes nothing, calls no model and sets `preview` and `problem` in place of `built`.
-    `load` reads the questions. With `options.shard` a new run has only the questions of that
-    shard. Raise a subclass of
-    ConvbenchError if the options, questions or models are wrong, or RunError if the folder is not a
-    run; nothing is written before the questions are loaded and the first prompts are rendered.
+    `load` reads the questions. With `options.shard` a new run has only the questions of that shard.
+    Raise a subclass of ConvbenchError if the options, questions or models are wrong, or RunError if
+    the folder is not a run; nothing is written before the questions are loaded and the first
+    prompts are rendered.
     """
     load_plugins(options.specs)
     existing = _existing_run(options.run)

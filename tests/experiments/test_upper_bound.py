@@ -13,9 +13,8 @@ import pytest
 
 from convbench.engine.session import Session
 from convbench.experiments.amounts import ResourceEstimate
-from convbench.experiments.experiment import ExperimentResult, run_experiment
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions
+from convbench.experiments.experiment import ExperimentResult
+from tests.helpers import stages
 from tests.support.later import later
 from tests.support.provider import Call, Plan, Provider, scripted_reply
 
@@ -145,9 +144,9 @@ class Experiment:
         return Taken(spent.attempts, spent.tokens, spent.usd, *counts)
 
     def _start(self, address: str, session: Session, **more: Any) -> ExperimentResult:
-        calls = CallOptions(quiet=True)
-        options = ExperimentOptions(str(self.file), self.root, only=(address,), calls=calls, **more)
-        return run_experiment(options, session=session)
+        return stages.experiment(
+            str(self.file), run=self.root, only=(address,), session=session, **more
+        )
 
     def _count_results(self) -> tuple[int, int, int]:
         """Return (optimiser steps, conversations, verdicts) of all runs so far, with those of

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convbench.experiments.experiment import run_experiment
 from convbench.models import open_model
 from convbench.models.devices import list_devices
 from convbench.models.local import LocalModel
-from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions
 from convbench.schema import Sampling
+from tests.helpers import stages
 from tests.helpers.cards import used
 
 pytestmark = pytest.mark.skipif(
@@ -68,8 +66,7 @@ def test_an_experiment_trains_in_bf16_and_leaves_the_card_empty(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(TWO))
     before = used()
-    asked = ExperimentOptions("two.yaml", Path("root"), calls=CallOptions(quiet=True))
-    done = run_experiment(asked)
+    done = stages.experiment("two.yaml", run=Path("root"))
     assert done.is_complete, done.failure_lines
     first = [
         json.loads((file / "training.json").read_text())["log"][0]["loss"]

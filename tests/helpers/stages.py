@@ -12,6 +12,7 @@ from typing import Any
 
 import convbench
 from convbench.api.signature import options_of
+from convbench.engine.session import Session
 from convbench.experiments.evaluate import EvalResult, evaluate_policy
 from convbench.experiments.experiment import ExperimentResult, run_experiment
 from convbench.experiments.results import create_report
@@ -41,13 +42,16 @@ def build(task: str | None = None, *, quiet: bool = True, **keywords: Any) -> Ru
     return Run.open(convbench.build(task, quiet=quiet, **keywords).path)
 
 
-def build_result(task: str | None = None, *, quiet: bool = True, **keywords: Any) -> BuildResult:
-    """The same, and what the API does not tell: counts, failures, the preview of a dry run.
+def build_result(
+    task: str | None = None, *, quiet: bool = True, session: Session | None = None, **keywords: Any
+) -> BuildResult:
+    """The same, and what the API does not tell: counts, failures, the preview of a dry run; what it
+    cost is in the session's ledger.
 
     What ended it early is told, not raised.
     """
     values = {"task": task, "quiet": quiet, **keywords}
-    return build_or_resume(options_of(BuildOptions, values))
+    return build_or_resume(options_of(BuildOptions, values), session)
 
 
 def judge(run: Path, *judges: str, quiet: bool = True, **keywords: Any) -> Run:
@@ -112,11 +116,16 @@ def report(*runs: Path, **keywords: Any) -> ReportResult:
 
 
 def experiment(
-    name: str, *, quiet: bool = True, tell: ProgressListener | None = None, **keywords: Any
+    name: str,
+    *,
+    quiet: bool = True,
+    tell: ProgressListener | None = None,
+    session: Session | None = None,
+    **keywords: Any,
 ) -> ExperimentResult:
     """Run an experiment in the folder `run`, or plan it with `dry_run`; the same call resumes."""
     values = {"name": name, "quiet": quiet, **keywords}
-    return run_experiment(options_of(ExperimentOptions, values), tell)
+    return run_experiment(options_of(ExperimentOptions, values), tell, session=session)
 
 
 def publish(run: Run, repo: str, **keywords: Any) -> PublishedDataset:

@@ -17,10 +17,8 @@ from convbench.engine import Budget, Journal
 from convbench.engine.session import Session
 from convbench.errors import BudgetError, ConvbenchError, FatalModelError
 from convbench.models.batches import OpenAIBatches
-from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout.batches_status import batches_status, cancel_batches
-from convbench.rollout.build import build_or_resume
 from convbench.store import Run
 from tests.helpers import stages
 from tests.helpers.batched import ANTHROPIC, OPENAI, base, quick, sent
@@ -352,8 +350,7 @@ def test_a_resume_counts_what_open_batches_cost_once(provider: BatchProvider) ->
     (run / "conversations.jsonl").write_text("")
     open_batch = [record for record in records(file) if "calls" in record][-1]
     session = Session()
-    calls = CallOptions(quiet=True, budget=paid + open_batch["usd"])
-    build_or_resume(BuildOptions(run=run, calls=calls), session)
+    stages.build_result(run=run, budget=paid + open_batch["usd"], session=session)
     assert cost(run) == pytest.approx(paid)
     assert session.ledger.all.usd == pytest.approx(paid)
     assert sent(provider) == [12, 12, 12]
