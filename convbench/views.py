@@ -69,11 +69,6 @@ def heard_text(protocol: ProtocolSpec, turn: Turn) -> str:
     return text_of(heard_content(protocol, turn))
 
 
-def turn_texts(conversation: Conversation) -> list[str]:
-    """Return the complete text of every turn, of all speakers, in order."""
-    return [text_of(turn.content) for turn in conversation.turns]
-
-
 def can_hear(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
     """Return whether `listener` sees the turns of `speaker`: its `heard_by` is empty or names the
     listener. Raise DataError for a speaker that the protocol lacks."""

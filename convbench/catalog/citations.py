@@ -41,13 +41,6 @@ class Paper:
         return f"{surname} et al." if " and " in self.authors else surname
 
     @property
-    def reference_line(self) -> str:
-        """Return it as one line: authors, title, where and when, and its arXiv number."""
-        number = f" (arXiv {self.arxiv})" if self.arxiv else ""
-        where = f"{self.venue} {self.year}".strip()
-        return f"{self.authors_text}, {self.title}, {where}{number}"
-
-    @property
     def bibtex(self) -> str:
         """Return its BibTeX entry."""
         in_journal = self.venue.startswith("Journal")

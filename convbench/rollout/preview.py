@@ -78,11 +78,6 @@ class Preview:
     replies: int
     """Upper bound of the tokens of one conversation's replies."""
 
-    @property
-    def longest_tokens(self) -> int:
-        """Most tokens of a conversation."""
-        return (usual_prompt(self.calls[-1].messages) if self.calls else 0) + self.replies
-
 
 def preview_build(
     manifest: RunManifest,

@@ -99,28 +99,6 @@ class AdapterServer:
             raise TrainError(f"{self.base}: found {len(choices)} answers to {len(prompts)} prompts")
         return tuple(map(str, texts))
 
-    def prompt_log_probs(
-        self, model: str, prompts: Sequence[Sequence[int]]
-    ) -> list[list[dict[str, Any] | None]]:
-        """Return, for each prompt and each of its tokens, the server's entries by token id, each an
-        object with `logprob`; None for the first token.
-
-        Raise TrainError if the request fails or a prompt has no log-probabilities.
-        """
-        request = {
-            "model": model,
-            "prompt": [list(entry) for entry in prompts],
-            "temperature": 0,
-            "max_tokens": 1,
-            "prompt_logprobs": 0,
-        }
-        choices = self._request_json("POST", "/v1/completions", request).get("choices") or []
-        by_index = {entry.get("index"): entry.get("prompt_logprobs") for entry in choices}
-        values = [by_index.get(number) for number in range(len(prompts))]
-        if not all(isinstance(entry, list) for entry in values):
-            raise TrainError(f"{self.base}: found no prompt log-probabilities of {len(prompts)}")
-        return [list(entry or ()) for entry in values]
-
     def _request_json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Return the JSON object of a response; {} if it is no object. Raises TrainError for a
         failed request."""

@@ -84,11 +84,6 @@ class InnerSettings(FrozenModel):
     adapters while it runs. Each edit's adapters are loaded into it, and questions are asked there.
     Null asks in this process. Its arithmetic may differ in the last digit, and so may a reply."""
 
-    @property
-    def seeds_at_once(self) -> int:
-        """Seeds that are trained together: of adapters all, of all weights one."""
-        return 1 if self.tuning == "full" else self.seeds
-
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if self.server is not None and self.tuning == "full":
