@@ -72,7 +72,7 @@ class TrainOptions(MultiRunMixin):
         str | None,
         Opt(
             "How training is started: auto (the recipe's, or another that fits), none, ddp, zero0, "
-            "zero2, zero3, fsdp.",
+            "zero2, zero3, or a launch file.",
             names="launch",
         ),
     ] = None

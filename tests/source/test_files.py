@@ -42,7 +42,15 @@ def parquet() -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-KINDS: dict[str, tuple[bytes, list[Any]]] = {
+Content = bytes | Callable[[], bytes]
+"""What stands in a file; parquet is written when a test needs it, since that imports pandas."""
+
+
+def write_file(path: Path, content: Content) -> None:
+    path.write_bytes(content if isinstance(content, bytes) else content())
+
+
+KINDS: dict[str, tuple[Content, list[Any]]] = {
     "a.jsonl": (LINES, ROWS),
     "marked.jsonl": (b"\xef\xbb\xbf" + LINES, ROWS),
     "blank.jsonl": (LINES.replace(b"\n", b"\n\n"), ROWS),
@@ -55,7 +63,7 @@ KINDS: dict[str, tuple[bytes, list[Any]]] = {
     "a.csv.gz": (gzip.compress(TABLE.encode()), CELLS),
     "a.tsv": ("q\tn\nx, y\t1\nü\t2\n".encode(), CELLS),
     "semicolons.csv": (b"q;n\nx;1\n;\n;2\n", [{"q": "x", "n": "1"}, {"q": "", "n": "2"}]),
-    "parquet": (parquet(), ROWS),
+    "parquet": (parquet, ROWS),
     "torn.jsonl": (LINES + b'{"q": \n' + LINES[:17], [*ROWS, "not JSON", "not JSON"]),
     "latin.jsonl": (LINES + b'{"q": "\xfc"}', [*ROWS, "bytes that are not UTF-8"]),
     "latin.csv": (b"q\n\xfc\nx\n", ["bytes that are not UTF-8", {"q": "x"}]),
@@ -67,8 +75,8 @@ KINDS: dict[str, tuple[bytes, list[Any]]] = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_of_each_kind_of_file(tmp_path: Path, name: str) -> None:
-    data, expected = KINDS[name]
-    (tmp_path / name).write_bytes(data)
+    content, expected = KINDS[name]
+    write_file(tmp_path / name, content)
     assert rows(tmp_path / name) == expected
 
 
@@ -161,9 +169,9 @@ def test_rows_of_kilobytes_that_stand_for_megabytes(tmp_path: Path, name: str) -
     assert words in str(rows(path))
 
 
-UNREADABLE = {
+UNREADABLE: dict[str, tuple[Content, str]] = {
     "x.parquet": (b"PAR1" + bytes(100) + b"PAR1", "cannot be read as parquet"),
-    "cut.parquet": (parquet()[:-40] + bytes(40), "cannot be read as parquet"),
+    "cut.parquet": (lambda: parquet()[:-40] + bytes(40), "cannot be read as parquet"),
     "x.gz": (b"\x1f\x8b" + bytes(30), "cannot be read"),
     "cut.gz": (gzip.compress(LINES)[:-12], "cannot be read"),
     "x.zst": (b"\x28\xb5\x2f\xfd" + bytes(9), "cannot be read"),
@@ -174,8 +182,8 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_rows_of_a_file_that_cannot_be_read_are_one_line(tmp_path: Path, name: str) -> None:
-    data, words = UNREADABLE[name]
-    (tmp_path / name).write_bytes(data)
+    content, words = UNREADABLE[name]
+    write_file(tmp_path / name, content)
     with pytest.raises(DataError, match=words) as caught:
         rows(tmp_path / name)
     assert "\n" not in str(caught.value)

@@ -13,10 +13,10 @@ from convbench.errors import SpecError, TrainError
 from convbench.store.run import Run
 from tests.helpers import tiny
 from tests.helpers.training import QUICK, Train, log_of
-from tests.learn import plain_swift
 from tests.support.later import later
 
 torch = later("torch")
+plain_swift = later("tests.learn.plain_swift")
 transformers = later("transformers")
 
 OWN_LOSS = """
