@@ -70,7 +70,7 @@ def means_of(result: ExperimentResult, name: str) -> list[dict[str, float]]:
             keys = [column.key for column in table.columns]
             column = next((key for key in keys if key.endswith("/accuracy")), None)
             if table.name == name and column is not None:
-                rows = [table.record(row) for row in table.rows if not row.printed]
+                rows = [row for row in table.records() if not row.get("printed")]
                 found.append({row["policy"]: row[column] for row in rows})
     return found
 

@@ -17,7 +17,7 @@ from tests.support.processes import gone
 
 __all__ = ["python"]
 SPEC = {
-    "extends": "pocket", "title": "served", "seeds": [0], "learners": ["refit"],
+    "extends": "pocket", "title": "served", "tasks": ["demo"], "seeds": [0], "learners": ["refit"],
     "model": "vllm:pocket", "count": 6, "samples": 1, "temperatures": [0.7], "max_tokens": 16,
     "devices": {"vllm": {"policy": {"max-model-len": 512}}},
     "recipe_sets": {"all": {"fit.max_steps": 1, "fit.save": "end"}},
@@ -40,7 +40,7 @@ def test_the_interpreter_named_serves_policy_and_checkpoint(
 
     found = stages.experiment("served.yaml", run=Path("root"), tell=tell)
     assert {one.state for one in found.outcomes} == {"done"}, found.failure_lines
-    cell = Run.open(tmp_path / "root" / "pocket-thinking-seed0")
+    cell = Run.open(tmp_path / "root" / "demo-thinking-seed0")
     [evaluated] = cell.child_runs()
     assert len(pids.read_text().split()) == 2, "one server for the build, one for the checkpoint"
     assert all(gone(int(pid)) for pid in pids.read_text().split())
