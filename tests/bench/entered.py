@@ -4,7 +4,7 @@ python -m tests.bench.entered
 
 Counts the files of `convbench/` and `trainers/` of which a function was called, but those that are
 called while a module is imported: `build`, `judge` and `train swift` on the embedded policy, in
-this process, from the stage that a command calls. The figures of docs/map.md.
+this process, from the stage that a command calls; docs/map.md names the main ones.
 """
 
 from __future__ import annotations
