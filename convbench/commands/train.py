@@ -71,7 +71,7 @@ def run(options: TrainOptions, context: RunContext) -> TrainAnswer:
         context.add_note(text)
     checkpoint = None if done.path is None else path_text(done.path)
     if checkpoint is None:
-        context.add_next(context.as_typed("--dry-run"))
+        context.add_next(context.as_typed("--dry-run", cards=None))
     elif done.imported:
         context.add_next(f"convbench publish USER/NAME --checkpoint {quoted(checkpoint)} --dry-run")
     else:

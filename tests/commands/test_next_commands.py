@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.cli import Done, convbench
+from tests.helpers.runs import write_run
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.exhaustive import first_of
@@ -137,3 +138,13 @@ def test_the_second_judge_of_a_run_is_named_where_one_must_be(provider: Provider
     assert "short" not in query[1]
     assert "--judge rules" in " ".join(publish)
     run(publish)
+
+
+def test_a_dry_run_for_cards_that_are_not_here_names_a_training_that_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run")
+    planned = ("train", "refit", "--run", "run", "--model", "local:pocket", "--judge", "rules")
+    (words,) = hints(run([*planned, "--dry-run", "--cards", "1x80"]))
+    assert words == list(planned)
