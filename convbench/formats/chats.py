@@ -5,7 +5,7 @@ what programs that trace models log, there often as JSON text in JSON text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from convbench.formats.dialects import (
@@ -31,21 +31,15 @@ INSIDE = (
     *("problem", "body"),
 )
 """Keys under which a request or response holds the rest, in the order they are looked for."""
+ASKED = ("user", "human", "input", "instruction")
+SAID = ("assistant", "gpt", "output", "response")
+"""Keys of an object that is a question with its answer."""
 SYSTEMS = ("system", "instructions", "system_instruction", "systemInstruction")
-UNREAD = ("from", "additional_kwargs", "system_prompt", "function_calls")
-"""Keys of a message that are read here."""
-KINDS = {
-    **{"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"},
-    **{"AIMessageChunk": "assistant", "SystemMessage": "system", "ToolMessage": "tool"},
-}
-"""LangChain's types of messages."""
 ITEMS = ("function_call", "function_call_output", "reasoning", "message", "computer_call")
 """Types of items of Responses by which a list of them is known."""
 MARK = re.compile(
     r"(?m)^[ \t]*(?:#+[ \t]*|<extra_id_\d>)?(human|hum|user|assistant|system)(?::[ \t]*|\n)", re.I
 )
-THINK = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.S)
-"""Reasoning in tags before a text, as exports write it."""
 REPR = re.compile(r"role='(\w+)' content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|None)")
 """A message as Python prints it."""
 
@@ -53,12 +47,10 @@ REPR = re.compile(r"role='(\w+)' content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"
 def role_name(item: Any) -> str | None:
     """Return the role of an object that is a message, as its source calls it, in small letters;
     None for anything else."""
-    if not isinstance(item, dict):
-        return None
-    name = first_of(item, "role", "from")
-    if name is None and "content" in item:
-        name = KINDS.get(str(item.get("type")), item.get("type"))
-        name = name if str(name).lower() in ROLES else None
+    fields = item if isinstance(item, dict) else {}
+    name = first_of(fields, "role", "from")
+    if name is None and "content" in fields and str(fields.get("type")).lower() in ROLES:
+        name = fields["type"]
     return name.lower() if isinstance(name, str) else None
 
 
@@ -72,74 +64,48 @@ def is_dialogue(value: Any, *, texts: bool = False) -> bool:
     if not isinstance(value, list) or not value:
         return False
     return (
-        all(role_name(item) for item in value)
-        or all(_pair(item) for item in value)
+        all(map(role_name, value))
+        or all(map(_exchange, value))
         or (texts and all(isinstance(item, str) for item in value))
     )
 
 
-def _pair(item: Any) -> tuple[Any, Any] | None:
+def _exchange(item: Any) -> tuple[Any, Any] | None:
     """Return (what was asked, what was said) of an object or list of both."""
     if isinstance(item, list) and len(item) == 2 and isinstance(item[0], str):
         return item[0], item[1]
-    if not isinstance(item, dict):
-        return None
-    asked = next((k for k in ("user", "human", "input", "instruction") if k in item), None)
-    said = next((k for k in ("assistant", "gpt", "output", "response") if k in item), None)
+    asked, said = (
+        next((k for k in names if isinstance(item, dict) and k in item), None)
+        for names in (ASKED, SAID)
+    )
     return (item[asked], item[said]) if asked and said else None
 
 
-def interleave(pairs: Sequence[tuple[Any, Any]]) -> list[LogMessage]:
-    """Return the messages of what was asked and what was said."""
+def interleave(asked: Iterable[Any], said: Iterable[Any]) -> list[LogMessage]:
+    """Return the messages of what was asked and what was said, in turn."""
     roles: tuple[Role, Role] = ("user", "assistant")
-    return [
-        LogMessage(role, as_text(text))
-        for pair in pairs
-        for role, text in zip(roles, pair, strict=True)
-    ]
+    pairs = zip(asked, said, strict=False)
+    return [LogMessage(r, as_text(t)) for pair in pairs for r, t in zip(roles, pair, strict=True)]
 
 
 def read_dialogue(value: Any) -> list[LogMessage]:
     """Return the messages of a dialogue; a message that is a call belongs to the words of the
-    assistant before it, and reasoning in tags before a text to its message.
-
-    Raise LeftOut for an unknown role or a call that cannot be read.
-    """
+    assistant before it. Raise LeftOut for an unknown role or a call that cannot be read."""
     value = parsed(value)
     if isinstance(value, dict) and not role_name(value):
         value = parsed(next(value[name] for name in DIALOGUES if is_dialogue(value.get(name))))
     items = value if isinstance(value, list) else [value]
+    if isinstance(items[0], str):
+        return [m for m in interleave(items[::2], [*items[1::2], ""]) if m.text]
     if not role_name(items[0]):
-        if isinstance(items[0], str):
-            items = list(zip(items[::2], [*items[1::2], None], strict=False))
-            return [m for m in interleave(items) if m.text]
-        return interleave([pair for item in items if (pair := _pair(item))])
+        return interleave(*zip(*filter(None, map(_exchange, items)), strict=True))
     out: list[LogMessage] = []
     for number, item in enumerate(items):
-        messages = _read_item(without_nulls(item))
+        messages = read_message({"role": role_name(item), **without_nulls(item)})
         if role_name(item) in CALL_ROLES and out and out[-1].role == "assistant":
             messages[0].group = out[-1].group = out[-1].group or f"reply {number}"
-        for message in messages:
-            match = THINK.match(message.text) if message.role == "assistant" else None
-            if match and not message.reasoning:
-                message.reasoning, message.text = match[1], message.text[match.end() :]
         out += messages
     return out
-
-
-def _read_item(item: dict[str, Any]) -> list[LogMessage]:
-    """Return the messages of an object with a role. The definition of a tool, which some frameworks
-    log among the messages, is none."""
-    content = first_of(item, "content", "value", "parts", "text", "system_prompt")
-    calls = item.get("tool_calls") or as_mapping(item.get("additional_kwargs")).get("tool_calls")
-    if role_name(item) == "tool" and isinstance(content, dict) and "function" in content:
-        return []
-    if isinstance(content, str) and content.startswith('[{"function"'):
-        calls, content = parsed(content), ""
-    if isinstance(item.get("function_calls"), str):  # in words
-        content = "\n".join(text for text in (content, item["function_calls"]) if text)
-    rest = {k: v for k, v in item.items() if k not in UNREAD}
-    return read_message({**rest, "role": role_name(item), "content": content, "tool_calls": calls})
 
 
 def marked(text: str) -> list[LogMessage]:
@@ -175,9 +141,9 @@ def read_chat(value: Any, role: Role, depth: int = 0) -> list[LogMessage]:
         return _printed(value) or marked(value) or [LogMessage(role, value)]
     if is_dialogue(value) and not (isinstance(value, dict) and _system(value)):
         return read_dialogue(value)
-    if isinstance(value, list):
-        return _read_list(value, role, depth)
-    return _read_object(value, role, depth) if isinstance(value, dict) else []
+    if isinstance(value, dict):
+        return _read_object(value, role, depth + 1)
+    return _read_list(value, role, depth + 1) if isinstance(value, list) else []
 
 
 def _printed(text: str) -> list[LogMessage]:
@@ -191,10 +157,9 @@ def _printed(text: str) -> list[LogMessage]:
 
 def _read_list(values: list[Any], role: Role, depth: int) -> list[LogMessage]:
     objects = all(isinstance(value, dict) for value in values)
-    bare = [value for value in values if not role_name(value)]
-    if objects and all(value.get("type") in ITEMS for value in bare):
+    if objects and all(value.get("type") in ITEMS for value in values if not role_name(value)):
         return response_items(values)
-    if objects and all(is_call(value) for value in values):
+    if objects and all(map(is_call, values)):
         return [LogMessage(role, calls=[as_call(value) for value in values])]
     signs = {"text", "type", "toolName"}
     if objects and all(signs & value.keys() and "message" not in value for value in values):
@@ -202,30 +167,29 @@ def _read_list(values: list[Any], role: Role, depth: int) -> list[LogMessage]:
         return [m for m in read_content(parts, role) if m.text or m.reasoning or m.calls]
     if all(isinstance(value, list) for value in values):
         values = values[0]  # of a batch, one is one conversation
-    return [message for value in values for message in read_chat(value, role, depth + 1)]
+    return [message for value in values for message in read_chat(value, role, depth)]
 
 
 def _system(fields: Mapping[str, Any]) -> str:
     holders = (fields, as_mapping(fields.get("config")))
     found = [holder[name] for holder in holders for name in SYSTEMS if holder.get(name)]
-    return next((text for value in found if (text := text_in(_parts(value)))), "")
+    return next((text for value in found if (text := system_text(value))), "")
 
 
-def _parts(value: Any) -> Any:
-    return value["parts"] if isinstance(value, dict) and "parts" in value else value
+def system_text(value: Any) -> str:
+    """Return the text of a system prompt: a text, parts, or an object of parts."""
+    return text_in(value["parts"] if isinstance(value, dict) and "parts" in value else value)
 
 
 def _read_object(fields: dict[str, Any], role: Role, depth: int) -> list[LogMessage]:
     if isinstance(fields.get("id"), list) and "kwargs" in fields:  # LangChain's own JSON
-        return read_chat(
-            {"type": fields["id"][-1], **as_mapping(fields["kwargs"])}, role, depth + 1
-        )
+        return read_chat({"type": fields["id"][-1], **as_mapping(fields["kwargs"])}, role, depth)
     text = _system(fields)
     out = [LogMessage("system", text)] if text else []
     if "parts" in fields:
         return out + read_content(fields["parts"], role)
     key = next((k for k in (*DIALOGUES, *INSIDE) if fields.get(k) not in (None, "", [], {})), None)
-    inner = read_chat(fields[key], role, depth + 1) if key else []
+    inner = read_chat(fields[key], role, depth) if key else []
     finish = first_of(fields, "finish_reason", "stop_reason")
     if finish and inner:
         inner[-1].finish = as_text(finish)
@@ -247,12 +211,10 @@ def read_exchange(asked: Any, said: Any, **own: Any) -> list[LogMessage]:
     return messages + reply
 
 
-def same(some: Sequence[LogMessage], others: Sequence[LogMessage]) -> bool:
+def same(some: list[LogMessage], others: list[LogMessage]) -> bool:
     """Return whether two dialogues say the same, white space aside."""
-    pairs = zip(some, others, strict=False)
-    return len(some) == len(others) and all(
-        (a.role, a.text.strip()) == (b.role, b.text.strip()) for a, b in pairs
-    )
+    texts = ([(m.role, m.text.strip()) for m in messages] for messages in (some, others))
+    return next(texts) == next(texts)
 
 
 def joined(prompt: list[LogMessage], reply: list[LogMessage]) -> list[LogMessage]:

@@ -1,6 +1,6 @@
 """How nearly all formats write a message: a role with content, whose parts may be texts, thoughts,
-calls, results and pictures (OpenAI, Anthropic, Bedrock, Gemini, OpenTelemetry, Vercel), or an item
-of OpenAI's Responses.
+calls, results and pictures (OpenAI, Anthropic, Bedrock, Gemini, OpenTelemetry, Vercel, LangChain),
+or an item of OpenAI's Responses; and how they write the tools that were offered.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from convbench.formats.values import (
     as_number,
     as_text,
     first_of,
-    is_json,
+    kept,
     parsed,
     without_nulls,
 )
 
 NAMES: Mapping[Role, str] = {
-    "user": "user human prompter input",
+    "user": "user human prompter input humanmessage",
     "assistant": "assistant gpt chatgpt bot model ai bard bing claude agent output gemini "
-    "function_call tool_call tool_calls",
-    "system": "system developer",
-    "tool": "tool function observation tool_response tool_result toolresult environment ipython",
+    "function_call tool_call tool_calls caller conclusion aimessage aimessagechunk",
+    "system": "system developer systemmessage",
+    "tool": "tool function observation tool_response tool_result toolresult environment ipython "
+    "toolmessage",
 }
 ROLES = {name: role for role, names in NAMES.items() for name in names.split()}
 """Our role by the names in use, in small letters."""
@@ -38,17 +39,20 @@ MASKS = ("weight", "loss", "train", "trainable", "loss_mask", "training")
 """Keys of a message that is not to be learnt if they are 0 or false."""
 MARKS = ("tool_call_id", "toolCallId", "call_id", "tool_use_id", "toolUseId", "mcp_tool_use_id")
 """Keys under which a result names its call."""
+CONTENT = ("content", "value", "parts", "text", "system_prompt")
 TEXTS = ("", "text", "inputtext", "outputtext", "summarytext", "refusal")
 """Types of parts that are text, without signs between the words."""
 PERSONAL = ("hashed_ip", "header", "ip")
 """Keys that tell who somebody is, which are not kept."""
 KNOWN = {
-    *("role", "from", "type", "content", "value", "text", "parts", "refusal", "name", "id"),
+    *("role", "from", "type", "refusal", "name", "id", "additional_kwargs", "function_calls"),
     *("tool_calls", "function_call", "thinking_blocks", "logprobs", "token_ids", "finish_reason"),
     *("stop_reason", "stopReason", "model", "tools", "functions", "tool_call_ids"),
-    *(THOUGHTS + MASKS + MARKS + PERSONAL),
+    *(CONTENT + THOUGHTS + MASKS + MARKS + PERSONAL),
 }
 """Keys of a message that are read, or not kept; others are metadata."""
+THINK = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.S)
+"""Reasoning in tags before a text, as exports write it."""
 
 
 def as_role(name: Any) -> Role:
@@ -78,9 +82,29 @@ def arguments_text(value: Any) -> str:
     left out, and what is no object stays as it is."""
     if value is None or (isinstance(value, str) and value.strip() in ("", "null", "None")):
         return "{}"
-    if isinstance(value, str) and is_json(value):
-        return value
-    return json.dumps(without_nulls(parsed(value)), ensure_ascii=False, default=str)
+    try:
+        json.loads(value)
+        return str(value)
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps(without_nulls(parsed(value)), ensure_ascii=False, default=str)
+
+
+def wire_tools(value: Any) -> list[dict[str, Any]]:
+    """Return tools as the chat API takes them, from a list of them in any of its forms: wrapped or
+    bare, as objects or as JSON text; parameters that are no schema become its properties."""
+    tools = []
+    for fields in map(as_mapping, as_list(value)):
+        tool = as_mapping(first_of(fields, "function", "toolSpec")) or fields
+        if not isinstance(tool.get("name"), str):
+            continue
+        schema = as_mapping(first_of(tool, "parameters", "input_schema", "inputSchema"))
+        schema = as_mapping(schema.get("json")) or schema
+        if not isinstance(schema.get("properties"), dict):
+            schema = {} if schema.get("type") == "object" else {"properties": schema}
+        about = {"name": tool["name"], "description": as_text(tool.get("description"))}
+        about["parameters"] = {**schema, "type": "object"}
+        tools.append({"type": "function", "function": about})
+    return tools
 
 
 def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
@@ -98,41 +122,32 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
             texts.append(as_text(part))
             continue
         kind = re.sub(r"[^a-z]", "", str(part.get("type") or "").lower())
-        call = first_of(part, "toolUse", "functionCall", "function_call")
-        result = first_of(part, "toolResult", "functionResponse", "function_response")
+        call = as_mapping(first_of(part, "toolUse", "functionCall", "function_call"))
+        result = as_mapping(first_of(part, "toolResult", "functionResponse", "function_response"))
         thought = as_mapping(as_mapping(part.get("reasoningContent")).get("reasoningText"))
-        if isinstance(call, dict) or kind.endswith(("tooluse", "toolcall", "functioncall")):
+        if call or kind.endswith(("tooluse", "toolcall", "functioncall")):
             said.calls.append(as_call(call or part))
             if part.get("result") is not None:  # called where the model runs
                 results.append(_result(part))
-        elif isinstance(result, dict):
-            results.append(_result(result))
-        elif kind.endswith(("toolresult", "toolcallresponse", "functioncalloutput")):
-            results.append(_result(part))
-        elif thought or part.get("thought") is True:
-            thoughts.append(as_text((thought or part).get("text")))
-        elif kind in ("thinking", "reasoning", "redactedthinking", "think"):
-            thoughts.append(_said(part, "thinking", "reasoning", "text", "content", "summary"))
+        elif result or kind.endswith(("toolresult", "toolcallresponse", "functioncalloutput")):
+            results.append(_result(result or part))
+        elif (
+            thought
+            or part.get("thought") is True
+            or kind in ("thinking", "reasoning", "redactedthinking", "think")
+        ):
+            names = ("thinking", "reasoning", "text", "content", "summary")
+            thoughts.append(text_in(first_of(thought or part, *names)))
         elif kind in TEXTS:
-            texts.append(_said(part, "text", "content", "refusal", "value"))
+            texts.append(text_in(first_of(part, "text", "content", "refusal", "value")))
         elif kind == "document" and isinstance(as_mapping(part.get("source")).get("data"), str):
             texts.append(part["source"]["data"])
         else:
             texts.append("[image]" if "image" in kind else f"[{kind}]")
             said.pictures += 1
-    said.text = "\n".join(text for text in texts if text)
-    said.reasoning = "\n".join(text for text in thoughts if text)
+    said.text = "\n".join(filter(None, texts))
+    said.reasoning = "\n".join(filter(None, thoughts))
     return [said, *results]
-
-
-def usage_of(counts: Any, cost: Any = None) -> Usage:
-    """Return the usage of a reply from its counts of tokens, under any of the names in use."""
-    fields = as_mapping(counts)
-    asked = as_number(first_of(fields, "prompt_tokens", "input_tokens", "input", "inputTokens"))
-    names = ("completion_tokens", "output_tokens", "output", "outputTokens")
-    said, dollars = as_number(first_of(fields, *names)), first_of(fields, "cost_usd") or cost
-    prompt, reply = (None if n is None or n < 0 else int(n) for n in (asked, said))
-    return prompt, reply, as_number(dollars)
 
 
 def text_in(value: Any) -> str:
@@ -140,17 +155,11 @@ def text_in(value: Any) -> str:
     return read_content(value)[0].text
 
 
-def _said(part: Mapping[str, Any], *names: str) -> str:
-    value = first_of(part, *names)
-    return text_in(value) if isinstance(value, list | dict) else as_text(value)
-
-
 def _result(part: Mapping[str, Any]) -> LogMessage:
     """Return the result of a call that stands in a content."""
-    mark = first_of(part, *MARKS, "id")
     error = bool(part.get("is_error") or part.get("isError") or part.get("status") == "error")
     value = first_of(part, "content", "output", "result", "response")
-    return result_message(value, mark, error=error)
+    return result_message(value, first_of(part, *MARKS, "id"), error=error)
 
 
 def result_message(value: Any, mark: Any, *, error: bool = False) -> LogMessage:
@@ -165,18 +174,20 @@ def result_message(value: Any, mark: Any, *, error: bool = False) -> LogMessage:
 
 def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     """Return the messages that one item of a chat is: what was said with its calls, and a message
-    for each result in its content.
+    for each result in its content; none for the definition of a tool, which some log among them.
 
     `own` are fields of an assistant's message that its source says elsewhere. Raise LeftOut for an
     unknown role, or a call that cannot be read.
     """
     name = str(first_of(item, "role", "from", "type"))
-    role = as_role(name)
-    value = first_of(item, "content", "value", "text", "parts")
+    role, value = as_role(name), first_of(item, *CONTENT)
+    if role == "tool" and isinstance(value, dict) and "function" in value:
+        return []
+    calls = item.get("tool_calls") or as_mapping(item.get("additional_kwargs")).get("tool_calls")
     if name.lower() in CALL_ROLES:
-        calls = parsed(value)
-        made = [as_call(raw) for raw in (calls if isinstance(calls, list) else [calls])]
-        return [LogMessage("assistant", calls=made, context=_is_masked(item), **own)]
+        calls, value = as_list(value) or [value], None
+    elif isinstance(value, str) and value.startswith('[{"function"'):
+        calls, value = value, None
     said, *results = read_content(value, role)
     if role == "tool" and results:
         return results
@@ -185,26 +196,25 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
         error = bool(item.get("is_error") or item.get("isError") or item.get("error"))
         return [result_message(value, mark, error=error)]
     said.text = said.text or as_text(item.get("refusal"))
-    made = [as_call(raw) for raw in as_list(item.get("tool_calls"))]
-    made += [as_call(item["function_call"])] if item.get("function_call") else []
-    said.calls = made + said.calls
+    if isinstance(item.get("function_calls"), str):  # in words
+        said.text = "\n".join(filter(None, (said.text, item["function_calls"])))
+    made = [*as_list(calls), *([item["function_call"]] if item.get("function_call") else [])]
+    said.calls = [*map(as_call, made), *said.calls]
     said.name = item["name"] if isinstance(item.get("name"), str) else None
-    said.context = _is_masked(item)
-    said.extra = {k: v for k, v in item.items() if k not in KNOWN and v not in (None, "", [], {})}
-    if role == "assistant":
+    said.context = any(as_number(mask) == 0 for mask in kept(item, *MASKS).values())
+    said.extra = kept(item, *(key for key in item if key not in KNOWN))
+    if role != "assistant":
+        said.reasoning = ""
+    else:
         said.reasoning = as_text(first_of(item, *THOUGHTS)) or said.reasoning
+        if (tags := THINK.match(said.text)) and not said.reasoning:
+            said.reasoning, said.text = tags[1], said.text[tags.end() :]
         said.model = item["model"] if isinstance(item.get("model"), str) else None
         said.finish = first_of(item, "finish_reason", "stop_reason", "stopReason")
         for key, setting in own.items():
             setattr(said, key, setting)
-    else:
-        said.reasoning = ""
     only_results = results and not (said.text or said.calls or said.reasoning or said.pictures)
     return ([] if only_results else [said]) + results
-
-
-def _is_masked(item: Mapping[str, Any]) -> bool:
-    return any(as_number(item[key]) == 0 for key in MASKS if item.get(key) is not None)
 
 
 def read_messages(items: Iterable[Any], **own: Any) -> list[LogMessage]:
@@ -237,3 +247,13 @@ def response_items(items: Iterable[Any], **own: Any) -> list[LogMessage]:
             out.append(LogMessage("assistant", calls=[call], **own))
             out += [] if result is None else [result_message(result, mark)]
     return out
+
+
+def usage_of(counts: Any, cost: Any = None) -> Usage:
+    """Return the usage of a reply from its counts of tokens, under any of the names in use."""
+    fields = as_mapping(counts)
+    asked = as_number(first_of(fields, "prompt_tokens", "input_tokens", "input", "inputTokens"))
+    names = ("completion_tokens", "output_tokens", "output", "outputTokens")
+    said, dollars = as_number(first_of(fields, *names)), first_of(fields, "cost_usd") or cost
+    prompt, reply = (None if n is None or n < 0 else int(n) for n in (asked, said))
+    return prompt, reply, as_number(dollars)

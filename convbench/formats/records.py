@@ -10,11 +10,18 @@ from pydantic import BaseModel
 
 from convbench import __version__
 from convbench.errors import DataError
-from convbench.formats.columns import named_scores, wire_tools
+from convbench.formats.dialects import wire_tools
 from convbench.formats.fold import Folded, fold
 from convbench.formats.log import IRREGULAR, LeftOut, LogConversation
 from convbench.formats.reading import ImportPlan, Seen, read_logs, rows_inside
-from convbench.formats.values import as_mapping, as_number, as_text, as_time, first_of
+from convbench.formats.values import (
+    as_mapping,
+    as_number,
+    as_text,
+    as_time,
+    first_of,
+    named_scores,
+)
 from convbench.schema import Choice, Conversation, Example, Failure, Verdict, fingerprint
 from convbench.source import normal_split, open_source
 

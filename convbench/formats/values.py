@@ -39,25 +39,15 @@ def parsed(value: Any) -> Any:
         return value
     try:
         read = json.loads(value)
-        return value if isinstance(read, str) and parsed(read) is read else parsed(read)
     except (ValueError, RecursionError):
-        pass
-    if value.lstrip().startswith('"') or len(value) > LONGEST_LITERAL:
-        return value
-    try:  # NumPy writes lists without commas
-        read = ast.literal_eval(re.sub(r"\}[ \t]*+\n\s*+\{", "}, {", value.strip()))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return value
+        if value.lstrip().startswith('"') or len(value) > LONGEST_LITERAL:
+            return value
+        try:  # NumPy writes lists without commas
+            read = ast.literal_eval(re.sub(r"\}[ \t]*+\n\s*+\{", "}, {", value.strip()))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return value
+    read = parsed(read)
     return read if isinstance(read, list | dict) else value
-
-
-def is_json(text: str) -> bool:
-    """Return whether a text is a value of JSON."""
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def without_nulls(value: Any) -> Any:
@@ -93,6 +83,22 @@ def as_time(value: Any) -> float | None:
     while number is not None and number > 1e11:
         number /= 1000
     return number
+
+
+def named_scores(value: Any) -> dict[str, float]:
+    """Return scores by name: of a number, of rewards of turns, which are summed, of a mapping, or
+    of a list of {name, score}. `reward` is the only one, the one of that name, or `overall…`."""
+    value = parsed(value)
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        value = {str(first_of(i, "name", "key")): first_of(i, "score", "value") for i in value}
+    if isinstance(value, list):
+        numbers = [as_number(item) for item in value]
+        return {"reward": sum(n or 0.0 for n in numbers)} if numbers and None not in numbers else {}
+    fields = value if isinstance(value, dict) else {"reward": value}
+    scores = {str(k): number for k, v in fields.items() if (number := as_number(v)) is not None}
+    main = next((k for k in scores if k == "reward" or k.startswith("overall")), None)
+    main = main or (next(iter(scores)) if len(scores) == 1 else None)
+    return scores | ({"reward": scores[main]} if main else {})
 
 
 def first_of(fields: Mapping[str, Any], *names: str) -> Any:

@@ -140,6 +140,14 @@ PAIRS: dict[str, tuple[dict[str, Any], Said]] = {
                   [([Q, "One.\nTwo."], 0.0)]),
     "process-bench": ({"problem": Q, "steps": ["One.", "Two."], "label": -1},
                       [([Q, "One.\n\nTwo."], 1.0)]),
+    "prm800k": ({"labeler": "x", "question": {"problem": Q, "ground_truth_answer": "7"}, "label": {
+        "steps": [
+            {"chosen_completion": 0, "human_completion": None,
+             "completions": [{"text": "One.", "rating": 1}, {"text": "Ten.", "rating": -1}]},
+            {"chosen_completion": None, "human_completion": {"text": "Two."}, "completions": []},
+            {"chosen_completion": None, "completions": [{"text": "End.", "rating": 0}]}],
+        "finish_reason": "solution"}},
+        [([Q, "Ten."], -1.0), ([Q, "One.\nTwo.\nEnd."], 0.0)]),
     "nemo-rl": ({"context": [ASK], "completions": [{"rank": 0, "completion": [GOOD]},
                 {"rank": 1, "completion": [BAD]}]}, [([Q, A], 0.0), ([Q, B], -1.0)]),
     "gemini-pair": ({"contents": [{"role": "user", "parts": [{"text": Q}]}], "completions": [
@@ -203,6 +211,10 @@ FURTHER: dict[str, tuple[dict[str, Any], Said]] = {
     "toolbench": ({"conversations": [{"from": "user", "value": Q},
                    {"from": "assistant", "value": "Action: a"}, {"from": "function", "value": "7"},
                    {"from": "assistant", "value": A}]}, [([Q, "Action: a", "7", A], None)]),
+    "toolbench-umi": ({"conversations": [HUMAN, {"from": "assistant", "value": "Next: caller."},
+                       {"from": "caller", "value": "Action: a"},
+                       {"from": "observation", "value": "7"}, {"from": "conclusion", "value": A}]},
+                      [([Q, "Next: caller.", "Action: a", "7", A], None)]),
     "open-swe-traces": ({"trajectory": [ASK, {"role": "assistant", "tool_calls": [USED]},
                          {"role": "tool", "tool_call_id": "1", "content": "7"}, GOOD],
                          "tools": [json.dumps(TOOL)], "resolved": 1}, [([Q, "f({})=7", A], 1.0)]),
@@ -290,9 +302,8 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "bm25": {"text": "Some text.", "input_ids": [1, 2], "labels": [1, 2]},
     "web-arena": {"intent": Q, "eval": {"reference_answers": [A]}},
     "lima-test": {"conversations": [Q]},
-    "prm800k": {"question": {"problem": Q}, "label": {"steps": [{"completions": []}]}},
     "mt-bench-judgment": {"question_id": 8, "model": "m", "score": -1, "turn": 1},
-    "refused-role": {"conversations": [HUMAN, {"from": "conclusion", "value": A}]},
+    "refused-role": {"conversations": [HUMAN, {"from": "narrator", "value": A}]},
 }
 
 

@@ -1,5 +1,5 @@
 """Rows of any chat, preference or question set, ours too, read by their shape: a dialogue, a prompt
-and a reply, or several replies to one prompt. See `columns` and `candidates`."""
+and a reply, or several replies to one prompt. See `columns`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,29 @@ from typing import Any
 
 import orjson
 
-from convbench.formats.candidates import candidates, has_candidates, rejected_column
-from convbench.formats.chats import DIALOGUES, is_dialogue, joined, marked, read_dialogue
+from convbench.formats.chats import (
+    DIALOGUES,
+    interleave,
+    is_call,
+    is_dialogue,
+    joined,
+    marked,
+    read_chat,
+    read_dialogue,
+)
 from convbench.formats.columns import (
     Row,
-    calls_alone,
-    first_text,
-    spoken,
+    columns,
+    first,
+    snake,
+    take,
+    take_replies,
     take_rewards,
     take_system,
     take_tools,
 )
-from convbench.formats.log import LeftOut, LogConversation, LogMessage
+from convbench.formats.dialects import PERSONAL
+from convbench.formats.log import LeftOut, LogConversation, LogMessage, Role
 from convbench.formats.values import as_list, as_mapping, as_time, parsed
 
 PROMPTS = (
@@ -47,30 +58,29 @@ EXPECTED = (
 )
 
 
-def recognises(first: object) -> bool:
+def recognises(first_row: object) -> bool:
     """An object with a dialogue, a prompt, or several replies."""
-    if not isinstance(first, dict):
-        return False
-    row = Row(first)
-    talks = any(is_dialogue(row.look(name), texts=True) for name in DIALOGUES)
-    return talks or has_candidates(row) or row.first(*PROMPTS, "text", "chat") is not None
+    row = columns(first_row) if isinstance(first_row, dict) else {}
+    talks = any(is_dialogue(row.get(name), texts=True) for name in DIALOGUES)
+    return talks or bool(take_replies(row) or first(row, *PROMPTS, "text", "chat"))
 
 
 def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the conversations of a row."""
-    row = Row(record)
-    row.take("metadata")
+    row = columns(record)
+    row.pop("metadata", None)
     tools, system = take_tools(row), take_system(row)
-    if has_candidates(row):
-        found = list(candidates(row, _context(row) or _prompt(row)))
+    replies = take_replies(row)
+    if replies:
+        prompt = _prompt_of_replies(row)
+        found = [(_answered(prompt, reply), scores, more) for reply, scores, more in replies]
         if not all(any(m.role in ("user", "system") for m in whole) for whole, _, _ in found):
             raise LeftOut("several replies to no prompt")
     else:
-        whole = _whole(row)
-        found = [(whole, take_rewards(row), {})]
+        found = [(_dialogue(row), take_rewards(row), {})]
     about = _about(row, record)
-    if len(found) == 2 and about["task"] is None:
-        about["task"] = _shared_id(found[0][0], found[1][0])
+    if len(found) > 1 and about["task"] is None:
+        about["task"] = _shared_id([messages for messages, _, _ in found])
     for messages, rewards, more in found:
         known = any(message.role == "system" for message in messages)
         log = LogConversation(
@@ -81,115 +91,130 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
         for name, value in about.items():
             setattr(log, name, value)
         log.metadata = about["metadata"] | more
-        log.dropped["personal columns, not kept"] += row.personal
+        log.dropped["personal columns, not kept"] += sum(snake(n) in PERSONAL for n in record)
         yield log
 
 
-def _shared_id(some: list[LogMessage], others: list[LogMessage]) -> str:
-    """Return an id of the messages that two dialogues begin with."""
-    said = ([{"content": m.text, "role": m.role} for m in whole] for whole in (some, others))
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(*said, strict=False))
-    return hashlib.sha256(orjson.dumps([pair[0] for pair in same])).hexdigest()[:16]
+def _shared_id(dialogues: list[list[LogMessage]]) -> str:
+    """Return an id of the messages that dialogues begin with."""
+    said = ([{"content": m.text, "role": m.role} for m in whole] for whole in dialogues)
+    same = takewhile(lambda some: all(m == some[0] for m in some), zip(*said, strict=False))
+    return hashlib.sha256(orjson.dumps([some[0] for some in same])).hexdigest()[:16]
 
 
-def _context(row: Row) -> list[LogMessage]:
-    """Take the dialogue beside candidates; return it if it is their prompt, which ends with the
-    user, and nothing if it repeats one of them."""
-    name = next((name for name in DIALOGUES if is_dialogue(row.look(name), texts=True)), None)
-    if name is None or rejected_column(row):
-        return []
-    messages = read_dialogue(row.take(name))
-    return messages if messages[-1].role == "user" or name == "trajectory" else []
+def _prompt_of_replies(row: Row) -> list[LogMessage]:
+    """Take the prompt of several replies: a dialogue that ends with the user, a prompt, or what
+    stands before the last reply of a dialogue that repeats one of them."""
+    name = next((name for name in DIALOGUES if is_dialogue(row.get(name), texts=True)), None)
+    messages = read_dialogue(row.pop(name)) if name else []
+    if messages and messages[-1].role == "user":
+        return messages
+    if prompt := _prompt(row):
+        return prompt
+    while messages and messages[-1].role == "assistant":
+        messages.pop()
+    return messages
 
 
 def _prompt(row: Row) -> list[LogMessage]:
     """Take the prompt: what came before, then the first of its columns with what adds to it."""
-    before = row.take("history")
-    messages = read_dialogue(before) if is_dialogue(before) else spoken(before or [], "user")
-    context = row.look("context")
-    if is_dialogue(context):
-        return messages + read_dialogue(row.take("context"))
-    name = row.first(*PROMPTS)
-    value = row.take(name) if name else as_mapping(row.look("info")).get("post")
-    value = first_text(value) if name in RENDERED else value
-    if value is None:
-        return messages
-    more = [row.take("input")] if name == "instruction" else []
-    more += [row.take("context")] if isinstance(context, str) else []
-    texts = [text for text in (value, *more) if isinstance(text, str)]
-    whole = "\n\n".join(texts) if isinstance(value, str) else value
-    return messages + spoken(whole, "user")
+    messages = _spoken(row.pop("history", []), "user")
+    if is_dialogue(row.get("context")):
+        return messages + read_dialogue(row.pop("context"))
+    name = first(row, *PROMPTS)
+    value = row.pop(name) if name else as_mapping(row.get("info")).get("post")
+    value = _first_text(value) if name in RENDERED else value
+    if "messages" in (inside := as_mapping(value)):
+        row |= {key: more for key, more in inside.items() if key not in ("messages", "tools")}
+    if isinstance(value, str):
+        more = [take(row, "input") if name == "instruction" else None, take(row, "context")]
+        value = "\n\n".join(text for text in (value, *more) if isinstance(text, str))
+    return messages + _spoken(value, "user")
 
 
-def _whole(row: Row) -> list[LogMessage]:
+def _dialogue(row: Row) -> list[LogMessage]:
     """Take the dialogue of a row with one: a column of it, a prompt and a reply, or marked text.
     Raise LeftOut if there is none."""
     for name in DIALOGUES:
-        value = row.look(name)
-        if is_dialogue(value, texts=True):
-            return read_dialogue(row.take(name))
-        if isinstance(value, str) and (messages := marked(value)):
-            row.take(name)
+        if is_dialogue(row.get(name), texts=True):
+            return read_dialogue(row.pop(name))
+        if isinstance(row.get(name), str) and (messages := marked(row[name])):
+            row.pop(name)
             return messages
-    steps, prompt = as_list(row.take("steps")), _prompt(row)
-    if prompt and steps:  # each step of one reply; `label` is the first that is wrong
-        if numbers := row.take_numbers("label"):
-            row.values["reward"], row.names["reward"] = float(numbers[0] < 0), "reward"
-        return joined(prompt, spoken("\n\n".join(map(str, steps)), "assistant"))
+    prompt = _prompt(row)
     reply = next((name for name in REPLIES if prompt and _is_reply(row, name)), None)
     if reply:
-        value = row.take(reply)
-        said = spoken(first_text(value) if reply in RENDERED else value, "assistant")
-        is_parallel = len(prompt) == len(said) > 1 and isinstance(parsed(value), list)
-        if is_parallel:  # lists of what was asked and what was said
-            return [message for pair in zip(prompt, said, strict=True) for message in pair]
-        return joined(prompt, said)
+        value = row.pop(reply)
+        return _answered(prompt, _first_text(value) if reply in RENDERED else value)
     for name in ("text", "completion"):
-        if isinstance(row.look(name), str) and (messages := marked(row.look(name))):
-            row.take(name)
+        if isinstance(row.get(name), str) and (messages := marked(row[name])):
+            row.pop(name)
             return messages
     if any(message.role == "assistant" for message in prompt):
         return prompt
     if prompt:
         raise LeftOut("a question without a reply")
-    raise LeftOut(f"found columns {', '.join(row.names.values())[:160]}; expected {EXPECTED}")
+    raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {EXPECTED}")
 
 
 def _is_reply(row: Row, name: str) -> bool:
-    value = parsed(row.look(name))
+    value = parsed(row.get(name))
     if value is None or isinstance(value, bool | int | float):
         return False
     if name == "answers":  # several are references, but calls are a reply
-        return bool(calls_alone(value))
-    return not (name in REFERENCES and row.first("choices", "endings", "options"))
+        return isinstance(value, list) and all(map(is_call, value))
+    return not (name in REFERENCES and first(row, "choices", "endings", "options"))
+
+
+def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
+    """Return a prompt with a reply; of texts of which each answers one, in turn."""
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        asked = [message.text for message in prompt if message.role == "user"]
+        asked = as_list(asked[0]) or asked if len(asked) == 1 else asked
+        if len(asked) == len(value):
+            return [m for m in prompt if m.role == "system"] + interleave(asked, value)
+    return joined(prompt, _spoken(value, "assistant"))
+
+
+def _spoken(value: Any, role: Role) -> list[LogMessage]:
+    """Return the messages of a prompt or a reply. A text is what was said, also one that is JSON,
+    unless that is a dialogue or calls of tools."""
+    inside = as_list(value)
+    if not isinstance(value, str) or is_dialogue(value) or (inside and all(map(is_call, inside))):
+        return read_chat(value, role)
+    return marked(value) or [LogMessage(role, value)]
+
+
+def _first_text(value: Any) -> Any:
+    """Return the first text within a value; None without one."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    texts = (_first_text(item) for item in inner)
+    return value if isinstance(value, str) else next((t for t in texts if t is not None), None)
 
 
 def _about(row: Row, record: Any) -> dict[str, Any]:
     """Take what is said about the conversation. Unknown columns are its metadata."""
-    hidden = dict(as_mapping(row.take("hidden")))
-    answer = row.take("answer")
+    hidden, answer = dict(as_mapping(row.pop("hidden", None))), row.pop("answer", None)
     for name in HIDDEN:
-        if name in row and not isinstance(row.look(name), bool):
-            hidden.setdefault("reference", row.take(name))
+        if name in row and not isinstance(row[name], bool):
+            hidden.setdefault("reference", row.pop(name))
     if isinstance(answer, list | dict):
         hidden.setdefault("reference", answer)
-    choices = row.look("choices")
-    choices = choices.get("text") if isinstance(choices, dict) else choices
+    choices = as_mapping(row.get("choices")).get("text", row.get("choices"))
     texts = isinstance(choices, list) and all(isinstance(item, str) for item in choices)
-    moments = (as_time(row.look(name)) for name in TIMES)
+    moments = (as_time(row.get(name)) for name in TIMES)
     about: dict[str, Any] = {
-        "task": row.take(*TASKS),
-        "group": row.take("group", "group_id"),
-        "split": row.take("split"),
-        "temperature": row.take("temperature"),
-        "question": row.take("question"),
-        "choices": choices if texts and row.take("choices") else [],
+        "task": take(row, *TASKS),
+        "group": take(row, "group", "group_id"),
+        "split": row.pop("split", None),
+        "temperature": row.pop("temperature", None),
+        "question": row.pop("question", None),
+        "choices": choices if texts and row.pop("choices") else [],
         "answer": str(answer) if isinstance(answer, str | int | float) else None,
         "hidden": hidden,
         "time": next((moment for moment in moments if moment is not None), None),
     }
     if "episode" in row:  # an export writes an episode a row, each with all before it
-        about["id"] = "/".join(str(row.look(name)) for name in EPISODES if name in row)
-    asked = as_mapping(row.values.get("input")) if "messages" in row.values.get("input", ()) else {}
-    more = {k: v for k, v in asked.items() if k not in ("messages", "tools")}
-    return about | {"metadata": more | row.rest() | as_mapping(record.get("metadata"))}
+        about["id"] = "/".join(str(row[name]) for name in EPISODES if name in row)
+    rest = {str(name): row.pop(snake(name)) for name in record if snake(name) in row}
+    return about | {"metadata": rest | row | as_mapping(record.get("metadata"))}
