@@ -4,7 +4,7 @@
     reader = the first of `readers` that recognises a row
     reader.read(row)      -> LogConversation       as the source had it
     fold(log)             -> turns                 paired, joined, counted
-    Conversation, Example, Verdict(judge="imported") are appended; the manifest comes last
+    Conversation, Example, Verdict (of `records`)  appended; the manifest comes last
 
 What is irregular is kept as far as it can be. What cannot be is left out and counted by its reason,
 with one example; a file is refused only if nothing in it can be read.
@@ -13,10 +13,9 @@ with one example; a file is refused only if nothing in it can be read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
@@ -55,14 +54,10 @@ class ImportResult:
 
     run: Run | None
     conversations: int
-    rewards: int
-    """Conversations with a reward."""
-    examples: int
-    """Questions."""
-    left_out: int
-    """Records that gave no conversation."""
-    facts: dict[str, str] = field(default_factory=dict)
-    """What was found, by name."""
+    rewards: int  # conversations with a reward
+    examples: int  # questions
+    left_out: int  # records that gave no conversation
+    facts: dict[str, str] = field(default_factory=dict)  # what was found, by name
     notes: list[str] = field(default_factory=list)
 
 
@@ -81,9 +76,8 @@ def import_logs(
     read or too much is left out, HubError, RunError if the target is not an empty folder.
     """
     plan = plan or ImportPlan()
-    ended = datetime.now(UTC).isoformat(timespec="seconds")
-    mark = fingerprint(_reward_judge())
-    importer = Importer(plan, run_id, name, mark, ended)
+    mark = fingerprint(_judge([]))  # the same for all imports: several can be trained on as one
+    importer = Importer(plan, run_id, name, mark)
     if dry:
         for _ in importer.records(source):
             pass
@@ -91,16 +85,20 @@ def import_logs(
         return _result(None, importer)
     _refuse_taken(target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with make_workspace(target.parent, ".import-") as space:
+        with make_workspace(target.parent, ".import-") as space, ExitStack() as stack:
             folder = space / "run"
             folder.mkdir()
-            _write_records(folder, importer, source)
+            stems = ("conversations", "verdicts", "examples")
+            files = {s: stack.enter_context(Appender(folder / f"{s}.jsonl")) for s in stems}
+            for stem, record in importer.records(source):
+                line = redacted(record.model_dump_json(), importer.seen.notes, pii=plan.pii)
+                files[stem].write(line)
+            stack.close()
             importer.finish(source)
             if plan.split_by == "time":
                 _split_examples(folder / "examples.jsonl", importer.split_of)
-            run = Run.write_manifest(folder, _manifest(source, name, run_id, importer, ended))
-            run.store_judge(mark, _reward_judge(importer.rewards))
+            run = Run.write_manifest(folder, _manifest(source, name, importer))
+            run.store_judge(mark, _judge(importer.rewards))
             run.path.replace(target)
     except OSError as error:
         _refuse_taken(target)
@@ -113,44 +111,30 @@ def _refuse_taken(target: Path) -> None:
         raise RunError(f"{target}: already exists and is not empty; choose another with --run DIR")
 
 
-def _write_records(folder: Path, importer: Importer, source: str) -> None:
-    notes, pii = importer.seen.notes, importer.plan.pii
-    with ExitStack() as stack:
-        files = {
-            stem: stack.enter_context(Appender(folder / f"{stem}.jsonl"))
-            for stem in ("examples", "conversations", "verdicts")
-        }
-        for stem, record in importer.records(source):
-            files[stem].write(redacted(record.model_dump_json(), notes, pii=pii))
-
-
-def _split_examples(path: Path, split_of: Mapping[str, str]) -> None:
+def _split_examples(path: Path, split_of: dict[str, str]) -> None:
     """Write the examples again, each with the split of its group."""
     lines = path.read_bytes().splitlines()
     path.unlink()
     with Appender(path) as file:
         for example in map(orjson.loads, lines):
-            file.write(
-                orjson.dumps(example | {"split": split_of.get(example["group_id"], "train")})
-            )
+            split = split_of.get(example["group_id"], "train")
+            file.write(orjson.dumps(example | {"split": split}))
 
 
-def _reward_judge(rewards: list[float] | None = None) -> JudgeSpec:
-    """Return the judge of imported rewards, which takes them unchanged. Its fingerprint is that of
-    the default scale, so that several logs can be trained on as one."""
-    least, most = (min(0.0, *rewards), max(1.0, *rewards)) if rewards else (0.0, 10.0)
+def _judge(rewards: list[float]) -> JudgeSpec:
+    """Return the judge of imported rewards, which takes them unchanged."""
     return JudgeSpec(
         name="imported",
         title="rewards that came with imported conversations",
         kind="human",
         metrics=(Metric(name="overall", label="reward"),),
-        lowest=least,
-        highest=most,
+        lowest=min(0.0, *rewards) if rewards else 0.0,
+        highest=max(1.0, *rewards) if rewards else 10.0,
         reward=Reward(metric="overall", scale=1.0),
     )
 
 
-def _manifest(source: str, name: str, run_id: str, importer: Importer, created: str) -> RunManifest:
+def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
     file, count = Path(source.removeprefix("hf://")).name, importer.count
     all_choices = count["with choices"] == count["conversations"]
     task = TaskSpec(
@@ -161,65 +145,44 @@ def _manifest(source: str, name: str, run_id: str, importer: Importer, created: 
         protocol="imported",
         judge="imported",
     )
-    protocol = _protocol(importer)
-    cast = {
-        "assistant": ModelConfig(model="imported"),
-        "teacher": ModelConfig(model="script"),
-    }
-    marks = {
-        "task": fingerprint(task),
-        "protocol": fingerprint(protocol),
-        "cast": fingerprint({who: member.model for who, member in cast.items()}),
-    }
-    marks["specs"] = fingerprint(marks, importer.digest)
-    return RunManifest(
-        id=run_id,
-        kind="import",
-        created=created,
-        version=__version__,
-        task=task,
-        protocol=protocol,
-        mode="thinking" if count["with reasoning"] else "standard",
-        turns=protocol.turns.max,
-        samples=max(importer.samples.values()),
-        temperatures=(1.0,),
-        seed=0,
-        cast=cast,
-        source_revision=importer.digest,
-        fingerprints=marks,
-        extra={"imported": file},
-    )
-
-
-def _protocol(importer: Importer) -> ProtocolSpec:
     steps = [Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant")]
     speakers = {"assistant": Speaker(policy=True), "teacher": Speaker()}
-    if importer.count["with late system"]:
+    if count["with late system"]:
         speakers["system"] = Speaker(role="system")
         steps.append(Step(id="note", speaker="system", say=""))
-    return ProtocolSpec(
+    protocol = ProtocolSpec(
         name="imported",
         title="conversations held elsewhere, as they were logged",
         turns=Turns(default=importer.most_turns, min=1, max=importer.most_turns),
         speakers=speakers,
         steps=(Loop(loop=tuple(steps), times="turns"),),
     )
-
-
-def _result(run: Run | None, importer: Importer) -> ImportResult:
-    return ImportResult(
-        run,
-        importer.count["conversations"],
-        len(importer.rewards),
-        len(importer.agreed),
-        importer.seen.left_out.total(),
-        _facts(importer),
-        list(_notes(importer)),
+    cast = {"assistant": ModelConfig(model="imported"), "teacher": ModelConfig(model="script")}
+    marks = {
+        "task": fingerprint(task),
+        "protocol": fingerprint(protocol),
+        "cast": fingerprint({who: member.model for who, member in cast.items()}),
+    }
+    return RunManifest(
+        id=importer.run_id,
+        kind="import",
+        created=importer.ended,
+        version=__version__,
+        task=task,
+        protocol=protocol,
+        mode="thinking" if count["with reasoning"] else "standard",
+        turns=importer.most_turns,
+        samples=max(importer.samples.values()),
+        temperatures=(1.0,),
+        seed=0,
+        cast=cast,
+        source_revision=importer.digest,
+        fingerprints=marks | {"specs": fingerprint(marks, importer.digest)},
+        extra={"imported": file},
     )
 
 
-def _facts(importer: Importer) -> dict[str, str]:
-    """Return what was found, in words by name."""
+def _result(run: Run | None, importer: Importer) -> ImportResult:
     count, rewards = importer.count, importer.rewards
     mean = f"{len(rewards):,}, mean {sum(rewards) / len(rewards):.6g}" if rewards else "none"
     facts = {
@@ -228,8 +191,17 @@ def _facts(importer: Importer) -> dict[str, str]:
         "policy turns": f"{count['policy turns']:,} with {count['calls']:,} calls of tools",
         "rewards": mean,
         "questions": f"{len(importer.agreed):,} in {len(importer.split_of):,} groups",
+        **({"models": _listed(importer.models)} if importer.models else {}),
     }
-    return facts | ({"models": _listed(importer.models)} if importer.models else {})
+    return ImportResult(
+        run,
+        count["conversations"],
+        len(rewards),
+        len(importer.agreed),
+        importer.seen.left_out.total(),
+        facts,
+        list(_notes(importer)),
+    )
 
 
 def _listed(counts: Counter[str]) -> str:
@@ -245,8 +217,7 @@ def _notes(importer: Importer) -> Iterator[str]:
     yield from (f"{number:,} {what}" for what, number in seen.notes.most_common() if number)
     if failed := count["failed"]:
         yield f"{failed} conversations failed in the program around the model, not trained on"
-    without = count["conversations"] - len(importer.rewards) - count["failed"]
-    if without:
+    if without := count["conversations"] - len(importer.rewards) - failed:
         yield (
             f"{without} of {count['conversations']} conversations have no reward; name it: --map "
             "reward=FIELD, or --rewards FILE --key NAME; or score them: convbench judge --judge "

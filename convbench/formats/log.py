@@ -1,8 +1,6 @@
 """The one shape that every reader yields: a logged conversation as its source had it, with nothing
 paired, merged or refused yet.
 
-A log of OpenAI's chat messages
-
     {"messages": [{"role": "user", "content": "How warm is it?"},
                   {"role": "assistant", "tool_calls": [{"id": "c1", "function": {…}}]},
                   {"role": "tool", "tool_call_id": "c1", "content": "7"}], "reward": 1}
@@ -38,8 +36,7 @@ IRREGULAR = (
 class LeftOut(ConvbenchError):
     """A record from which no conversation comes, with the reason; it is counted by it."""
 
-    where = ""
-    """The place of the record."""
+    where = ""  # the place of the record
 
 
 @dataclass(slots=True)
@@ -47,10 +44,9 @@ class Call:
     """A call of a tool."""
 
     name: str
-    arguments: str = "{}"
-    """JSON text of an object, as logged."""
-    id: str | None = None
-    """As logged: may be missing, repeated or wrong."""
+    arguments: str = "{}"  # JSON text of an object, as logged
+    id: str | None = None  # as logged: may be missing, repeated or wrong
+    result: LogMessage | None = None  # given by `fold`
 
 
 @dataclass(slots=True)
@@ -59,27 +55,18 @@ class LogMessage:
 
     role: Role
     text: str = ""
-    reasoning: str = ""
-    """What was thought before it, as far as it can be read."""
+    reasoning: str = ""  # what was thought before it, as far as it can be read
     calls: list[Call] = field(default_factory=list)
-    call_id: str | None = None
-    """Of role tool: the call that it claims to answer."""
-    name: str | None = None
-    """Who spoke, where several did."""
+    call_id: str | None = None  # of role tool: the call that it claims to answer
+    name: str | None = None  # who spoke, where several did
     model: str | None = None
-    group: str | None = None
-    """Messages of one group were one reply."""
+    group: str | None = None  # messages of one group were one reply
     usage: Usage = (None, None, None)
-    pictures: int = 0
-    """Pictures, sounds and files, each a mark in the text."""
-    error: bool = False
-    """Of role tool: whether the call failed."""
-    finish: str | None = None
-    """Why the reply ended, as logged."""
-    context: bool = False
-    """Not to be learnt, though an assistant said it."""
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Further keys of the message."""
+    pictures: int = 0  # pictures, sounds and files, each a mark in the text
+    error: bool = False  # of role tool: whether the call failed
+    finish: str | None = None  # why the reply ended, as logged
+    context: bool = False  # not to be learnt, though an assistant said it
+    extra: dict[str, Any] = field(default_factory=dict)  # further keys of the message
 
 
 @dataclass(slots=True)
@@ -87,55 +74,46 @@ class LogConversation:
     """One conversation with what its source says about it, each value as it is there."""
 
     messages: list[LogMessage] = field(default_factory=list)
-    id: Any = None
-    """Its own id in the source."""
-    task: Any = None
-    """Id of the question."""
-    trial: int | None = None
-    """Number among the tries at the question."""
-    group: Any = None
-    """The independent unit."""
+    id: Any = None  # its own id in the source
+    task: Any = None  # id of the question
+    trial: int | None = None  # number among the tries at the question
+    group: Any = None  # the independent unit
     split: Any = None
     rewards: dict[str, Any] = field(default_factory=dict)
     """Scores by name: `reward` is the main one, else `overall…`, else the only one."""
     question: str | None = None
     choices: list[str] = field(default_factory=list)
     answer: str | None = None
-    hidden: dict[str, Any] = field(default_factory=dict)
-    """What the policy did not see."""
-    tools: Any = None
-    """Tools that were offered, in any of their forms."""
+    hidden: dict[str, Any] = field(default_factory=dict)  # what the policy did not see
+    tools: Any = None  # tools that were offered, in any of their forms
     temperature: Any = None
-    parent: Any = None
-    """Id of the conversation that started this sub-agent."""
+    parent: Any = None  # id of the conversation that started this sub-agent
     stop: Literal["complete", "limit"] = "complete"
-    failure: str | None = None
-    """Why the program around the model failed; the model is not to blame."""
-    time: Any = None
-    """When it began."""
+    failure: str | None = None  # why the program around the model failed, not the model
+    time: Any = None  # when it began
     metadata: dict[str, Any] = field(default_factory=dict)
-    dropped: Counter[str] = field(default_factory=Counter)
-    """What the reader left out of it, by kind."""
-    where: str = ""
-    """The place of its record."""
+    dropped: Counter[str] = field(default_factory=Counter)  # what the reader left out, by kind
+    where: str = ""  # the place of its record
 
     @property
     def has_reply(self) -> bool:
         """Return whether an assistant said or did something in it."""
         return any(message.role == "assistant" for message in self.messages)
 
-    def add(self, read: Callable[[Any], Iterable[LogMessage]], line: Any) -> None:
+    def add(self, read: Callable[..., Iterable[LogMessage]], *line: Any) -> None:
         """Add the messages that `read` makes of a line; one of another shape is counted."""
         try:
-            self.messages += read(line)
+            self.messages += read(*line)
         except (LeftOut, *IRREGULAR):
             self.dropped["lines that cannot be read"] += 1
 
 
 Item = LogConversation | LeftOut
+Items = Iterator[Item]
+"""What a reader makes of a record."""
 
 
-def each(items: Iterable[Any], read: Callable[[Any], Item]) -> Iterator[Item]:
+def each(items: Iterable[Any], read: Callable[[Any], Item]) -> Items:
     """Yield what `read` makes of each item; one of another shape is left out with its reason."""
     for item in items:
         try:

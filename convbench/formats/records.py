@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,7 +13,7 @@ from pydantic import BaseModel
 from convbench import __version__
 from convbench.errors import DataError
 from convbench.formats.dialects import wire_tools
-from convbench.formats.fold import Folded, fold
+from convbench.formats.fold import fold
 from convbench.formats.log import IRREGULAR, LeftOut, LogConversation
 from convbench.formats.reading import ImportPlan, Seen, read_logs, rows_inside
 from convbench.formats.values import (
@@ -22,7 +24,7 @@ from convbench.formats.values import (
     first_of,
     named_scores,
 )
-from convbench.schema import Choice, Conversation, Example, Failure, Verdict, fingerprint
+from convbench.schema import Choice, Conversation, Example, Failure, Turn, Verdict, fingerprint
 from convbench.source import normal_split, open_source
 
 DEEPEST = 24
@@ -40,27 +42,21 @@ class Importer:
     its samples must agree on.
     """
 
-    def __init__(self, plan: ImportPlan, run_id: str, name: str, judge: str, ended: str) -> None:
+    def __init__(self, plan: ImportPlan, run_id: str, name: str, judge: str) -> None:
         self.plan, self.run_id, self.name = plan, run_id, name
-        self.judge, self.ended = judge, ended
-        """Fingerprint of the judge of imported rewards, and the time of the import."""
+        self.judge = judge  # fingerprint of the judge of imported rewards
+        self.ended = datetime.now(UTC).isoformat(timespec="seconds")
         self.seen = Seen()
-        self.count: Counter[str] = Counter()
-        """Conversations, policy turns, calls and the like."""
+        self.count: Counter[str] = Counter()  # conversations, policy turns, calls and the like
         self.models: Counter[str] = Counter()
         self.hidden: Counter[str] = Counter()
         self.metadata: Counter[str] = Counter()
         self.rewards: list[float] = []
-        self.samples: Counter[str] = Counter()
-        """Conversations by question."""
-        self.split_of: dict[str, str] = {}
-        """Split by group."""
-        self.sizes: Counter[str] = Counter()
-        """Conversations by group."""
-        self.agreed: dict[str, str] = {}
-        """By question, a digest of its answer and hidden fields."""
-        self.times: dict[str, float] = {}
-        """By group, when it began."""
+        self.samples: Counter[str] = Counter()  # conversations by question
+        self.agreed: dict[str, str] = {}  # by question, a digest of its answer and hidden fields
+        self.split_of: dict[str, str] = {}  # split by group
+        self.sizes: Counter[str] = Counter()  # conversations by group
+        self.times: dict[str, float] = {}  # by group, when it began
         self.most_turns = 0
         self.given = _rewards_by_key(plan) if plan.rewards else {}
 
@@ -79,15 +75,14 @@ class Importer:
 
     def _records_of(self, log: LogConversation) -> list[tuple[str, BaseModel]]:
         notes: Counter[str] = Counter()
-        folded = fold(log, notes, self.plan.policy)
-        example, facts = self._example(log, folded)
-        key = example.example_id
-        scores = named_scores(log.rewards)
+        system, turns = fold(log, notes, self.plan.policy)
+        example, facts = self._example(log, system, turns)
+        key, group, scores = example.example_id, example.group_id, named_scores(log.rewards)
         reward = self._reward(log, scores)
         if scores and reward is None:
             log.metadata = {**log.metadata, "scores": scores}
             notes[UNNAMED] += 1
-        conversation = self._conversation(log, folded, key)
+        conversation = self._conversation(log, system, turns, key)
         records: list[tuple[str, BaseModel]] = [("conversations", conversation)]
         records += [] if key in self.agreed else [("examples", example)]
         if reward is not None and log.failure is None:
@@ -102,23 +97,37 @@ class Importer:
             )
             records.append(("verdicts", verdict))
         self.samples[key] += 1
-        self.split_of[example.group_id] = example.split
+        self.sizes[group] += 1
+        self.split_of[group] = example.split
         if self.agreed.setdefault(key, facts) != facts:
             notes["conversations whose hidden fields differ from their question's"] += 1
-        time = as_time(log.time)
-        if time is not None:
-            self.times[example.group_id] = min(time, self.times.get(example.group_id, time))
-        self._count(log, folded, example)
+        if (time := as_time(log.time)) is not None:
+            self.times[group] = min(time, self.times.get(group, time))
+        own = [turn for turn in turns if turn.speaker == "assistant"]
+        self.most_turns = max(self.most_turns, len(own))
+        self.count["conversations"] += 1
+        self.count["policy turns"] += sum(turn.finish_reason != "scripted" for turn in own)
+        self.count["calls"] += sum(len(turn.tool_calls) for turn in own)
+        self.count["failed"] += log.failure is not None
+        self.count["with choices"] += bool(log.choices)
+        self.count["with reasoning"] += any(turn.reasoning is not None for turn in own)
+        self.count["with late system"] += any(turn.speaker == "system" for turn in turns)
+        models = list(dict.fromkeys(message.model for message in log.messages if message.model))
+        self.models.update(models or filter(None, [as_text(log.metadata.get("model"))]))
+        self.hidden.update(log.hidden.keys())
+        self.metadata.update(log.metadata.keys())
         self.seen.notes += notes + log.dropped
         return records
 
-    def _example(self, log: LogConversation, folded: Folded) -> tuple[Example, str]:
+    def _example(
+        self, log: LogConversation, system: str, turns: tuple[Turn, ...]
+    ) -> tuple[Example, str]:
         """Return the question of a conversation, and a digest of what its samples agree on. One
         whose question or group is in another split is left out."""
-        first = next((str(t.content) for t in folded.turns if t.speaker == "teacher"), "")
+        first = next((str(turn.content) for turn in turns if turn.speaker == "teacher"), "")
         hidden = plain(log.hidden)
         facts = fingerprint(log.answer, hidden)
-        key = log.task or log.group or fingerprint(folded.system, log.question, first)
+        key = log.task or log.group or fingerprint(system or None, log.question, first)
         if not (log.task or log.group) and self.agreed.get(key, facts) != facts:
             key = fingerprint(key, facts)  # the same words, another question
         group = log.group or key
@@ -140,14 +149,14 @@ class Importer:
         )
         return example, facts
 
-    def _conversation(self, log: LogConversation, folded: Folded, key: str) -> Conversation:
-        metadata = dict(log.metadata)
-        extras = [message.extra for message in log.messages]
-        if any(extras):
-            metadata["message_fields"] = extras
+    def _conversation(
+        self, log: LogConversation, system: str, turns: tuple[Turn, ...], key: str
+    ) -> Conversation:
         split = None if normal_split(log.split) == log.split else log.split
         named = {"id": log.id, "trial": log.trial, "parent": log.parent, "split": split}
-        named = {k: v for k, v in named.items() if v is not None and k not in metadata}
+        metadata = {k: v for k, v in named.items() if v is not None} | log.metadata
+        extras = [message.extra for message in log.messages]
+        metadata |= {"message_fields": extras} if any(extras) else {}
         temperature = as_number(log.temperature)
         return Conversation(
             key=f"{key}/{self.samples[key]}",
@@ -155,10 +164,10 @@ class Importer:
             example_id=key,
             sample=self.samples[key],
             temperature=1.0 if temperature is None else max(0.0, temperature),
-            systems={"assistant": folded.system} if folded.system else {},
-            turns=folded.turns,
+            systems={"assistant": system} if system else {},
+            turns=turns,
             tools=tuple(wire_tools(log.tools)),
-            metadata=plain(metadata | named),
+            metadata=plain(metadata),
             stop=None if log.failure else log.stop,
             failure=Failure.from_message("HarnessError", log.failure) if log.failure else None,
             version=__version__,
@@ -175,22 +184,6 @@ class Importer:
         own = (scores.get(name) for name in (self.plan.policy or asked, asked, "reward"))
         return next((score for score in (given, *own) if score is not None), None)
 
-    def _count(self, log: LogConversation, folded: Folded, example: Example) -> None:
-        own = [turn for turn in folded.turns if turn.speaker == "assistant"]
-        self.count["conversations"] += 1
-        self.count["policy turns"] += sum(turn.finish_reason != "scripted" for turn in own)
-        self.count["calls"] += sum(len(turn.tool_calls) for turn in own)
-        self.count["failed"] += log.failure is not None
-        self.count["with choices"] += bool(log.choices)
-        self.count["with reasoning"] += any(turn.reasoning is not None for turn in own)
-        self.count["with late system"] += any(turn.speaker == "system" for turn in folded.turns)
-        self.most_turns = max(self.most_turns, len(own))
-        self.sizes[example.group_id] += 1
-        models = list(dict.fromkeys(message.model for message in log.messages if message.model))
-        self.models.update(models or filter(None, [as_text(log.metadata.get("model"))]))
-        self.hidden.update(log.hidden.keys())
-        self.metadata.update(log.metadata.keys())
-
     @property
     def splits(self) -> Counter[str]:
         """Return the number of conversations by split."""
@@ -199,22 +192,10 @@ class Importer:
             splits[self.split_of[group]] += size
         return splits
 
-    def split_by_time(self) -> None:
-        """Put the groups that began last into test, all others into train. Raise DataError if one
-        has no time."""
-        missing = len(self.split_of) - len(self.times)
-        if missing:
-            raise DataError(
-                f"--split-by time: {missing} of {len(self.split_of)} groups have no time; expected "
-                "timestamp, created_at or the like in each; or --split-by group"
-            )
-        order = sorted(self.times, key=lambda group: self.times[group])
-        first = len(order) - round(TESTED * len(order))
-        self.split_of = dict.fromkeys(order[:first], "train") | dict.fromkeys(order[first:], "test")
-
     def finish(self, source: str) -> None:
-        """Split by time if that is asked for. Raise DataError if nothing was read, no row matched
-        the file of rewards, or more was left out than `fail_on` allows."""
+        """Split by time if that is asked for: the groups that began last go into test. Raise
+        DataError if nothing was read, no row matched the file of rewards, more was left out than
+        `fail_on` allows, or a group has no time."""
         plan, lines = self.plan, "; ".join(self.seen.left_out_lines()[:3])
         if not self.count["conversations"]:
             raise DataError(f"{source}: found no conversation; {lines or 'no rows'}")
@@ -229,7 +210,14 @@ class Importer:
         if most is not None and count > most * share:
             raise DataError(f"{source}: {count} of {total} rows were left out: {lines}")
         if plan.split_by == "time":
-            self.split_by_time()
+            if missing := len(self.split_of) - len(self.times):
+                raise DataError(
+                    f"--split-by time: {missing} of {len(self.split_of)} groups have no time; "
+                    "expected timestamp, created_at or the like in each; or --split-by group"
+                )
+            order = sorted(self.times, key=lambda group: self.times[group])
+            tested = order[len(order) - round(TESTED * len(order)) :]
+            self.split_of = dict.fromkeys(order, "train") | dict.fromkeys(tested, "test")
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -246,17 +234,19 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
-    """Return the rewards of the second file by its key."""
+    """Return the rewards of the second file by its key, the mean of several of a key. Where scores
+    exceed 1 a negative one says that a reply could not be scored."""
     if plan.key is None:
         raise DataError(f"--rewards {plan.rewards}: name the column of the id: --key NAME")
-    found: dict[str, float] = {}
+    found: dict[str, list[float]] = defaultdict(list)
     files, _ = open_source(str(plan.rewards))
     for place, value in (row for file in files for row in file.rows()):
-        for _, row in rows_inside(place, value):
-            fields = as_mapping(row)
+        for fields in (as_mapping(row) for _, row in rows_inside(place, value)):
             number = as_number(first_of(fields, "reward", "score", "label", "value"))
             if fields.get(plan.key) is not None and number is not None:
-                found[str(fields[plan.key])] = number
+                found[str(fields[plan.key])].append(number)
     if not found:
         raise DataError(f"--rewards {plan.rewards}: found no row with {plan.key} and reward")
-    return found
+    least = 0.0 if max(map(max, found.values())) > 1 else float("-inf")
+    scored = {key: [n for n in numbers if n >= least] for key, numbers in found.items()}
+    return {key: fmean(numbers) for key, numbers in scored.items() if numbers}

@@ -109,3 +109,14 @@ def first_of(fields: Mapping[str, Any], *names: str) -> Any:
 def kept(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return these fields, of them those that hold something."""
     return {name: fields[name] for name in names if fields.get(name) not in (None, "", [], {})}
+
+
+def at(value: Any, *path: str | int) -> Any:
+    """Return what lies in a value at a path of keys and places, through JSON text too; None if
+    nothing does."""
+    for step in path:
+        if isinstance(step, int):
+            value = next(iter(as_list(value)[step:]), None)
+        else:
+            value = as_mapping(value).get(step)
+    return value

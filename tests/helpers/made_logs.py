@@ -178,7 +178,7 @@ MADE: dict[str, Log] = {
         "points_scored": 1}}}, "chat_logs": [
             {"text": "Hi.", "task_data": {}, "id": "mturk_agent_1"},
             {"text": "Ho.", "task_data": {}, "id": "mturk_agent_2"}]}], [(["Hi.", "Ho."], 1.0)]),
-    "claude_agent_sdk": ([
+    "claude_code-sdk": ([
         {"type": "system", "subtype": "init", "session_id": "s", "model": "m"},
         {"type": "user", "message": ASK, "session_id": "s", "parent_tool_use_id": None},
         {"type": "assistant", "message": {"id": "1", "role": "assistant", "content": [USE]},
@@ -213,7 +213,7 @@ MADE: dict[str, Log] = {
         item(type="message", role="assistant", content=[{"type": "output_text",
             "text": "It is 7."}])],
         EXPECTED),
-    "codex_stream": ([
+    "codex-stream": ([
         {"type": "thread.started", "thread_id": "t"},
         {"type": "item.started", "item": {"id": "i", "type": "command_execution", "command": "ls"}},
         {"type": "item.completed", "item": {"id": "i", "type": "command_execution", "command": "ls",
@@ -243,9 +243,9 @@ MADE: dict[str, Log] = {
         "outputs": {"generations": [[{"text": "It is 7.", "message": {"lc": 1, "id": ["AIMessage"],
             "kwargs": {"content": "It is 7.", "tool_calls": []}}}]]},
         "feedback_stats": {"good": {"n": 1, "avg": 1.0}}}], [(["How warm?", "It is 7."], 1.0)]),
-    "litellm": ([{"call_type": "completion", "response_cost": 0.1, "messages": CHAT[:3],
+    "exchanges-litellm": ([{"call_type": "completion", "response_cost": 0.1, "messages": CHAT[:3],
                   "response": {"choices": [{"message": SAY}]}}], EXPECTED),
-    "mini_swe_agent": ([{"trajectory_format": "mini-swe-agent-1.1", "info": {}, "messages": [
+    "swe_agent-mini": ([{"trajectory_format": "mini-swe-agent-1.1", "info": {}, "messages": [
         *CHAT, {"role": "exit", "content": "x", "extra": {"exit_status": "Submitted"}}]}],
             EXPECTED),
     "exchanges-chat": ([{"request": {"messages": CHAT[:3]}, "response": {
@@ -292,11 +292,11 @@ MADE: dict[str, Log] = {
         {"agent": "main", **SAY}], "info": {"exit_status": "submitted"}}], EXPECTED),
     "tau_bench": ([{"task_id": 1, "trial": 0, "reward": 1.0, "info": {"reward_info": {}},
                     "traj": [*CHAT, {"role": "user", "content": "###STOP###"}]}], REWARDED),
-    "tau2_bench": ([TAU2], [([*SAID, "Thanks"], 1.0)]),
-    "verifiers_v0": ([{"id": 0, "task": "t", "reward": 1.0, "answer": "7", "prompt": [ASK],
+    "tau_bench-2": ([TAU2], [([*SAID, "Thanks"], 1.0)]),
+    "verifiers-0": ([{"id": 0, "task": "t", "reward": 1.0, "answer": "7", "prompt": [ASK],
                        "completion": [{**CALLING, "tool_calls": [json.dumps(CALL)]},
                                       {"role": "tool", "content": "7"}, SAY]}], REWARDED),
-    "verifiers_v1": ([EPISODE], REWARDED),
+    "verifiers-1": ([EPISODE], REWARDED),
 }  # fmt: skip
 """Lines of a file of each format and what is said in it; the name before a dash is the reader's."""
 POLICIES = {"casino": "mturk_agent_2"}

@@ -1,43 +1,42 @@
 """Codex' rollouts (~/.codex/sessions/**.jsonl): items of Responses in `response_item` lines, which
-`event_msg` lines repeat for the screen; before 2025-09 bare items.
+`event_msg` lines repeat for the screen; before 2025-09 bare items. And the stream of `codex exec
+--json`: items that start and are completed; what the user asked is not in it.
 
-`datasets` reads them with the package teich, which takes the program's items for the user's.
+`datasets` reads rollouts with the package teich, which takes the program's items for the user's.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from convbench.formats.dialects import response_items
-from convbench.formats.log import LogConversation, LogMessage
-from convbench.formats.values import kept
+from convbench.formats.log import Items, LogConversation, LogMessage
+from convbench.formats.values import as_mapping, as_text, at, kept
 
 whole_file = True
 TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+STREAM = ("thread.", "turn.", "item.")
 UNSAID = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<INSTRUCTIONS>")
 """How items of the user begin that the program wrote."""
+KNOWN = ("id", "type", "status", "result", "error", "tool", "server", "arguments")
 
 
 def recognises(first: object) -> bool:
-    """A line of a rollout, or the first of an older one."""
-    if not isinstance(first, dict):
-        return False
-    if first.get("type") in TYPES and isinstance(first.get("payload"), dict):
-        return True
-    is_old = {"id", "timestamp", "instructions"} <= first.keys()
-    return is_old or first.get("record_type") == "state"
+    """A line of a rollout, the first of an older one, or an event of the stream."""
+    line = as_mapping(first)
+    if "payload" in line:
+        return line.get("type") in TYPES and isinstance(line["payload"], dict)
+    is_old = {"id", "timestamp", "instructions"} <= line.keys()
+    is_old = is_old or line.get("record_type") == "state"
+    return is_old or as_text(line.get("type")).startswith(STREAM)
 
 
-def read(lines: Any, where: str) -> Iterator[LogConversation]:
+def read(lines: Any, where: str) -> Items:
     """Yield the rollout; after the history was replaced by a summary (`compacted`), another."""
     log = LogConversation()
     model = None
     reply = part = 0
+    items: dict[Any, Any] = {}  # of the stream: the last state of each
     for line in lines:
-        payload = line.get("payload", line)
-        kind = line["type"] if "payload" in line else "response_item"
+        payload, kind = line.get("payload", line), as_text(line.get("type"))
         if kind == "session_meta" or ("instructions" in line and "payload" not in line):
             log.metadata |= kept(payload, "id", "cwd", "cli_version", "originator", "git")
             log.id, log.time = payload.get("id"), payload.get("timestamp")
@@ -48,24 +47,54 @@ def read(lines: Any, where: str) -> Iterator[LogConversation]:
         elif kind == "compacted":
             yield log
             part += 1
-            history = response_items(payload.get("replacement_history") or [])
-            history += [LogMessage("user", payload["message"])] if payload.get("message") else []
-            log = LogConversation(
-                history, id=f"{log.id}/{part}", parent=log.id, metadata=log.metadata
+            log = LogConversation(id=f"{log.id}/{part}", parent=log.id, metadata=log.metadata)
+            log.messages += response_items(payload.get("replacement_history") or [])
+            log.messages += (
+                [LogMessage("user", payload["message"])] if payload.get("message") else []
             )
-        elif kind == "response_item" and "type" in payload:
-            said_by_others = payload["type"].endswith("_output") or (
-                payload["type"] == "message" and payload.get("role") != "assistant"
-            )
-            reply += said_by_others
-            log.add(partial(_read_item, log, f"reply {part}.{reply}", model), payload)
+        elif kind == "thread.started":
+            log.id = line.get("thread_id")
+        elif kind == "turn.completed":
+            log.metadata["usage"] = line.get("usage")
+        elif kind in ("turn.failed", "error"):
+            error = line.get("error") or line.get("message")
+            log.failure = as_text(at(error, "message") or error)
+        elif kind.startswith("item."):
+            items[at(line, "item", "id")] = line["item"]
+        elif kind == "response_item" or ("payload" not in line and kind):
+            is_own = payload.get("role", "assistant") == "assistant"
+            reply += as_text(payload.get("type")).endswith("_output") or not is_own
+            log.add(_read, log, f"reply {part}.{reply}", model, payload)
+    for item in items.values():
+        log.add(_read_streamed, item)
     yield log
 
 
-def _read_item(
-    log: LogConversation, group: str, model: str | None, payload: dict[str, Any]
-) -> list[LogMessage]:
+def _read(log: LogConversation, group: str, model: Any, payload: Any) -> list[LogMessage]:
     messages = response_items([payload], group=group, model=model)
     said = [m for m in messages if m.role != "user" or not m.text.lstrip().startswith(UNSAID)]
     log.dropped["items of the program, logged as the user's"] += len(messages) - len(said)
     return said
+
+
+def _read_streamed(item: dict[str, Any]) -> list[LogMessage]:
+    kind, text = item.get("type") or item.get("item_type"), item.get("text")
+    if kind in ("agent_message", "assistant_message"):
+        return [LogMessage("assistant", as_text(text))]
+    if kind in ("reasoning", "error", "todo_list", None):
+        return [LogMessage("assistant", reasoning=as_text(text))] if text else []
+    call: dict[str, Any] = {"type": "function_call", "call_id": item.get("id")}
+    if kind == "command_execution":
+        call |= {"name": "shell", "arguments": {"command": item.get("command")}}
+        output, failed = item.get("aggregated_output") or "", item.get("exit_code") not in (0, None)
+    else:
+        given = item.get("arguments") or {k: v for k, v in item.items() if k not in KNOWN}
+        call |= {"name": as_text(item.get("tool") or kind), "arguments": given}
+        output, failed = (
+            item.get("result") or item.get("error") or "",
+            item.get("status") == "failed",
+        )
+    is_open = item.get("status") == "in_progress"
+    messages = response_items([call | ({} if is_open else {"output": as_text(output)})])
+    messages[-1].error = failed
+    return messages

@@ -4,71 +4,57 @@ Source: inspect_ai's documentation, "Log Files", and its `EvalLog` and `EvalSamp
 `datasets` (`eval`) gives samples without the log's header, and stops at ids that are no numbers.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from convbench.formats.dialects import read_messages
-from convbench.formats.log import Item, LeftOut, LogConversation, each
-from convbench.formats.values import as_mapping, as_number, kept
+from convbench.formats.dialects import read_message
+from convbench.formats.log import Items, LeftOut, LogConversation, each
+from convbench.formats.values import as_mapping, as_number, at, kept
 
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Scores of Inspect's letters: correct, incorrect, partial, no answer."""
+MESSAGE = ("role", "content", "tool_calls", "tool_call_id")
 
 
 def recognises(first: object) -> bool:
     """A log, or a sample with its log's header."""
-    log = first if isinstance(first, dict) else {}
-    return {"header", "sample"} == log.keys() or ("eval" in log and "samples" in log)
+    names = as_mapping(first).keys()
+    return {"header", "sample"} == names or {"eval", "samples"} <= names
 
 
-def read(record: Any, where: str) -> Iterator[Item]:
+def read(record: Any, where: str) -> Items:
     """Yield each sample of a log."""
-    header = as_mapping(record.get("header", record))
     samples = [record["sample"]] if "sample" in record else record["samples"] or []
-    yield from each(samples, partial(_read_sample, header))
+    yield from each(samples, partial(_read_sample, record.get("header", record)))
 
 
-def _read_sample(header: Mapping[str, Any], sample: dict[str, Any]) -> LogConversation:
-    evaluation, error = as_mapping(header.get("eval")), as_mapping(sample.get("error"))
-    messages = _attach(sample["messages"], as_mapping(sample.get("attachments")))
-    if not any(message.get("role") == "assistant" for message in messages):
-        raise LeftOut(str(error.get("message") or "no reply")[:160])
-    scores = {k: as_mapping(v) for k, v in as_mapping(sample.get("scores")).items()}
+def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
+    """Return a sample. A single score is the reward; of a score of several values, each is one."""
+    error, about = at(sample, "error", "message"), as_mapping(at(header, "eval"))
+    scores = {name: as_mapping(score) for name, score in as_mapping(sample.get("scores")).items()}
     values = {name: score.get("value") for name, score in scores.items()}
     values |= {f"{k}.{n}": v for k, many in values.items() for n, v in as_mapping(many).items()}
-    known = {name: n for name, value in values.items() if (n := _grade(value)) is not None}
-    settings = as_mapping(as_mapping(header.get("plan")).get("config"))
-    settings |= kept(as_mapping(evaluation.get("model_generate_config")), "temperature")
-    about = kept(evaluation, "task", "model", "created", "task_version", "run_id")
-    about |= {"epoch": sample.get("epoch"), "scores": scores}
-    about |= {"error": error.get("message")} if error else {}
-    target = sample.get("target")
-    return LogConversation(
-        read_messages(map(_as_openai, messages)),
-        task=sample.get("id"),
-        rewards={"reward": next(iter(known.values()))} if len(known) == 1 else known,
-        question=sample["input"] if isinstance(sample.get("input"), str) else None,
-        hidden={} if target in (None, "", []) else {"reference": target},
-        temperature=settings.get("temperature"),
-        time=evaluation.get("created"),
-        metadata={**as_mapping(sample.get("metadata")), "inspect": about},
-    )
+    marks = {k: GRADES.get(v) if isinstance(v, str) else None for k, v in values.items()}
+    marks = {k: as_number(values[k]) if mark is None else mark for k, mark in marks.items()}
+    known = {k: mark for k, mark in marks.items() if mark is not None}
+    log = LogConversation(task=sample.get("id"), time=about.get("created"))
+    for message in _attach(sample["messages"], as_mapping(sample.get("attachments"))):
+        name = {"name": message.get("function")}
+        log.messages += read_message({k: message[k] for k in MESSAGE if k in message} | name)
+    if not log.has_reply:
+        raise LeftOut(str(error or "no reply")[:160])
+    log.rewards = {"reward": next(iter(known.values()))} if len(known) == 1 else known
+    log.question = sample["input"] if isinstance(sample.get("input"), str) else None
+    log.hidden = {"reference": target} if (target := sample.get("target")) else {}
+    settings = at(about, "model_generate_config", "temperature")
+    log.temperature = at(header, "plan", "config", "temperature") if settings is None else settings
+    own = kept(about, "task", "model", "created", "task_version", "run_id")
+    own |= {"epoch": sample.get("epoch"), "scores": scores} | ({"error": error} if error else {})
+    log.metadata = {**as_mapping(sample.get("metadata")), "inspect": own}
+    return log
 
 
-def _grade(value: Any) -> float | None:
-    return GRADES[value] if isinstance(value, str) and value in GRADES else as_number(value)
-
-
-def _as_openai(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message without what Inspect adds to it, such as the model and the source."""
-    keys = ("role", "content", "tool_calls", "tool_call_id")
-    return {key: message[key] for key in keys if key in message} | {"name": message.get("function")}
-
-
-def _attach(value: Any, attached: Mapping[str, Any]) -> Any:
+def _attach(value: Any, attached: dict[str, Any]) -> Any:
     """Return a value with references to attachments replaced by their texts."""
     if isinstance(value, list):
         return [_attach(item, attached) for item in value]

@@ -1,52 +1,41 @@
 """LangSmith's runs: as the SDK posts them, {post, patch}, or a run a row; inputs are in the first,
 outputs in the second."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.chats import read_exchange
-from convbench.formats.log import Item, LeftOut, LogConversation
-from convbench.formats.values import as_mapping
+from convbench.formats.log import Items, LogConversation
+from convbench.formats.traces import Step, read_steps
+from convbench.formats.values import as_mapping, as_text, at
 
 whole_file = True
 
 
 def recognises(first: object) -> bool:
     """A batch of runs, or a run."""
-    run = first if isinstance(first, dict) else {}
-    return {"post", "patch"} <= run.keys() or {"run_type", "trace_id"} <= run.keys()
+    names = as_mapping(first).keys()
+    return {"post", "patch"} <= names or {"run_type", "trace_id"} <= names
 
 
-def read(records: Any, where: str) -> Iterator[Item]:
-    """Yield each call of a model; of a trace without one, its root. What a later call repeats is a
-    copy."""
+def read(records: Any, where: str) -> Items:
+    """Yield the calls of each trace."""
     runs: dict[str, dict[str, Any]] = {}
     for record in records:
         batch = [*record.get("post", ()), *record.get("patch", ())]
         for part in batch if "post" in record else [record]:
-            known = runs.setdefault(str(part.get("id")), {})
-            known |= {k: v for k, v in part.items() if v not in (None, {}, [])}
-    models = [run for run in runs.values() if run.get("run_type") == "llm"]
-    roots = [run for run in runs.values() if not run.get("parent_run_id")]
-    names = ("trace_id", "dotted_order")
-    for run in sorted(models or roots, key=lambda run: [str(run.get(name)) for name in names]):
-        yield _read(run) if as_mapping(run.get("outputs")) else LeftOut("a run without an output")
+            known = {k: v for k, v in part.items() if v not in (None, {}, [])}
+            runs.setdefault(str(part.get("id")), {}).update(known)
+    yield from read_steps(map(_step, runs.values()))
 
 
-def _read(run: dict[str, Any]) -> LogConversation:
-    extra = as_mapping(run.get("extra"))
-    facts, outputs = as_mapping(extra.get("metadata")), as_mapping(run.get("outputs"))
-    stats = as_mapping(run.get("feedback_stats"))
-    model = outputs.get("model") or facts.get("ls_model_name")
-    settings = {name: value for name, value in facts.items() if name.startswith("ls_")}
-    return LogConversation(
-        read_exchange(run.get("inputs"), outputs, model=model),
-        id=run.get("trace_id"),
-        rewards={name: as_mapping(marks).get("avg") for name, marks in stats.items()},
-        tools=as_mapping(extra.get("invocation_params")).get("tools"),
-        failure=str(run["error"]) if run.get("error") else None,
-        time=run.get("start_time"),
-        metadata={"name": run.get("name"), **settings},
-    )
+def _step(run: dict[str, Any]) -> Step:
+    facts, marks = as_mapping(at(run, "extra", "metadata")), as_mapping(run.get("feedback_stats"))
+    log = LogConversation(id=run.get("trace_id"), time=run.get("start_time"))
+    log.rewards = {name: at(mark, "avg") for name, mark in marks.items()}
+    log.tools = at(run, "extra", "invocation_params", "tools")
+    log.failure = str(run["error"]) if run.get("error") else None
+    log.metadata = {k: v for k, v in facts.items() if k.startswith("ls_")} | {
+        "name": run.get("name")
+    }
+    own = {"model": at(run, "outputs", "model") or facts.get("ls_model_name")}
+    kind, parent = as_text(run.get("run_type")), run.get("parent_run_id")
+    return Step(kind, run.get("inputs"), run.get("outputs"), log, own, run.get("id"), parent)

@@ -1,99 +1,62 @@
-"""Spans of OpenTelemetry's GenAI conventions and of OpenInference (Phoenix), flattened or as OTLP.
-
-Each call of a model logs its whole history, so an agent's last call holds its conversation, and
-what another begins with is a copy; a sub-agent's calls have a history of their own.
-"""
-
-from __future__ import annotations
+"""Spans of OpenTelemetry's GenAI conventions and of OpenInference, flattened or as OTLP."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from convbench.formats.chats import read_chat, read_exchange
 from convbench.formats.dialects import usage_of
-from convbench.formats.log import Item, LeftOut, LogConversation, LogMessage
-from convbench.formats.values import as_list, as_mapping, as_text, first_of
+from convbench.formats.log import Items, LogConversation
+from convbench.formats.traces import Step, read_steps
+from convbench.formats.values import as_list, as_mapping, as_text, at, first_of, parsed
 
 whole_file = True
-KINDS = ("llm", "agent", "chain", "tool")
-OPERATIONS = {
-    **dict.fromkeys(("chat", "generate_content", "text_completion"), "llm"),
-    "invoke_agent": "agent",
-    "execute_tool": "tool",
-}
-"""Kind of a span by what GenAI calls its operation."""
+MARKS = {"trace_id", "traceId", "span_id", "context"}
 INDEXED = re.compile(
-    r"(?:llm|gen_ai)\.(?:(input_messages|output_messages|prompt|completion))\.(\d+)\.(.+)"
+    r"(?:llm|gen_ai)\.((?:input_messages|output_messages|prompt|completion|tools)\.\d.*)"
 )
-"""Attributes that write a list of messages by index."""
-CALL = re.compile(r"tool_calls\.(\d+)\.(?:tool_call\.)?(?:function\.)?(name|arguments|id)")
-PART = re.compile(r"contents?\.\d+(?:\.message_content\.(text|image.*))?")
+"""Attributes that write a list by index."""
+WRAPS = ("message", "tool_call", "message_content", "tool")
+"""Parts of their names that say what the next one is of."""
+EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
+"""Events that are a message each."""
 
 
 def recognises(first: object) -> bool:
-    """A span, a list or a mapping of lists of them, or OTLP."""
-    if isinstance(first, list):
-        return bool(first) and recognises(first[0])
-    if not isinstance(first, dict):
-        return False
-    if "resourceSpans" in first or {"attributes", "name"} <= first.keys():
-        marks = {"trace_id", "traceId", "context", "span_id", "resourceSpans"}
-        return bool(first.keys() & marks)
-    return bool(first) and all(isinstance(v, list) and v and recognises(v) for v in first.values())
+    """A span, lists of spans, or OTLP."""
+    span = next(_spans(first), {})
+    return "name" in span and bool(MARKS & span.keys())
 
 
-def read(values: Any, where: str) -> Iterator[Item]:
+def read(values: Any, where: str) -> Items:
     """Yield the calls of each trace with their histories; of a trace without one that has its
-    content, what its agent was asked and said."""
-    traces: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for span in _spans(values):
-        trace = first_of(span, "trace_id", "traceId")
-        trace = trace or as_mapping(span.get("context")).get("trace_id")
-        traces[as_text(trace)].append(span)
-    for name, spans in traces.items():
-        spans.sort(key=lambda span: as_text(_start(span)))
-        logs: list[LogConversation] = []
-        for kind in ("llm", "agent", "chain"):
-            found = (_read(span, name) for span in spans if not logs and _kind(span) == kind)
-            logs += [log for log in list(found) if log.has_reply]
-        if not logs:
-            yield LeftOut("a trace without the content of a call")
-        yield from logs
-
-
-def _start(span: Mapping[str, Any]) -> Any:
-    return first_of(span, "start_time", "startTimeUnixNano")
+    content, what its agents were asked and said."""
+    yield from read_steps(map(_step, _spans(values)))
 
 
 def _spans(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _spans(item)
-    elif isinstance(value, dict) and "attributes" in value and "resource" not in value:
+    if isinstance(value, dict) and "attributes" in value:
         yield value
-    elif isinstance(value, dict):
-        names = ("resourceSpans", "scopeSpans", "spans")
-        inner = [value[n] for n in names if n in value] or list(value.values())
-        yield from _spans([item for item in inner if isinstance(item, list)])
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(value, list) or isinstance(item, list):
+                yield from _spans(item)
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes as an object: OTLP lists them with their types, some programs nest them."""
+    """Return attributes by their dotted names: OTLP lists them with their types, some programs nest
+    them."""
     raw = holder.get("attributes")
-    if not isinstance(raw, list):
-        return dict(_flat(as_mapping(raw), ""))
-    return {as_text(item.get("key")): _untyped(item.get("value")) for item in raw}
+    if isinstance(raw, list):
+        return {as_text(item.get("key")): _untyped(item.get("value")) for item in raw}
+    return dict(_flat(as_mapping(raw), ""))
 
 
-def _flat(fields: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
-    for key, value in fields.items():
-        name = f"{before}{key}"
-        if isinstance(value, dict) and not name.endswith(("messages", "value")):
-            yield from _flat(value, f"{name}.")
-        else:
-            yield name, value
+def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and not name.endswith(("messages.", "value.")):
+        for key, item in value.items():
+            yield from _flat(item, f"{name}{key}.")
+    else:
+        yield name.removesuffix("."), value
 
 
 def _untyped(value: Any) -> Any:
@@ -102,93 +65,68 @@ def _untyped(value: Any) -> Any:
     return [_untyped(item) for item in inner["values"]] if is_list else inner
 
 
-def _kind(span: Mapping[str, Any]) -> str:
-    fields = _attributes(span)
-    kind = as_text(fields.get("openinference.span.kind") or span.get("span_kind")).lower()
-    other = "llm" if "gcp.vertex.agent.llm_request" in fields else "chain"
-    operation = as_text(fields.get("gen_ai.operation.name"))
-    return kind if kind in KINDS else OPERATIONS.get(operation, other)
-
-
-def _events(span: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [as_mapping(event) for event in as_list(first_of(span, "span_events", "events"))]
-
-
-def _read(span: Mapping[str, Any], trace: str) -> LogConversation:
-    fields = _attributes(span)
-    for event in _events(span):
-        fields = _attributes(event) | fields
-    asked, said = _messages(fields) or _event_messages(span)
-    counts = {
-        "input": first_of(fields, "gen_ai.usage.input_tokens", "llm.token_count.prompt"),
-        "output": first_of(fields, "gen_ai.usage.output_tokens", "llm.token_count.completion"),
-    }
-    names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
-    model = first_of(fields, *names)
-    messages = read_exchange(asked, said, model=model, usage=usage_of(counts))
-    system = read_chat(fields.get("gen_ai.system_instructions"), "system")
-    if system and not any(message.role == "system" for message in messages):
-        messages = [LogMessage("system", "\n".join(m.text for m in system)), *messages]
-    schemas = sorted(k for k in fields if re.fullmatch(r"llm\.tools\.\d+\.tool\.json_schema", k))
-    return LogConversation(
-        messages,
-        id=trace,
-        tools=fields.get("gen_ai.tool.definitions") or [fields[name] for name in schemas],
-        temperature=fields.get("gen_ai.request.temperature"),
-        time=_start(span),
-        metadata={
-            "span": span.get("name"),
-            "session": first_of(fields, "session.id", "gen_ai.conversation.id"),
-        },
-    )
-
-
-def _event_messages(span: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return what a call was given and what it gave, of events: `gen_ai.user.message` and the like
-    before `gen_ai.choice`."""
-    asked: list[Any] = []
-    said = None
-    for event in _events(span):
-        name = as_text(first_of(event, "name", "event_name"))
-        body = as_mapping(event.get("body")) or _attributes(event)
-        match = re.fullmatch(r"gen_ai\.(system|user|assistant|tool)\.message", name)
-        if match:
-            asked.append({"role": match[1], **body})
-        elif name == "gen_ai.choice":
-            said = {"role": "assistant", **(as_mapping(body.get("message")) or body)}
-    return asked, said
-
-
-def _messages(fields: Mapping[str, Any]) -> tuple[Any, Any] | None:
-    """Return what a call was given and what it gave, by the first convention that has it."""
-    lists: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+def _indexed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lists that attributes write by index."""
+    tree: dict[str, Any] = {}
     for name, value in fields.items():
-        match = INDEXED.fullmatch(name)
-        if match:
-            _set(lists[match[1]].setdefault(int(match[2]), {}), match[3], value)
-    given = fields.get("input.value")
-    indexed = {kind: [items[i] for i in sorted(items)] for kind, items in lists.items()}
+        if match := INDEXED.fullmatch(name):
+            *path, last = (part for part in match[1].split(".") if part not in WRAPS)
+            node = tree
+            for part in path:
+                node = node.setdefault(part.replace("contents", "content"), {})
+            node[last] = value
+    return {name: _listed(value) for name, value in tree.items()}
+
+
+def _listed(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if node and all(key.isdigit() for key in node):
+        return [_listed(node[key]) for key in sorted(node, key=int)]
+    return {key: _listed(value) for key, value in node.items()}
+
+
+def _step(span: Mapping[str, Any]) -> Step:
+    fields = _attributes(span)
+    talk = []
+    for event in map(as_mapping, as_list(first_of(span, "span_events", "events"))):
+        own = _attributes(event)
+        fields = own | fields
+        body = as_mapping(event.get("body")) or own
+        if match := EVENT.fullmatch(as_text(first_of(event, "name", "event_name"))):
+            message = as_mapping(body.get("message")) or body
+            talk.append({"role": match[1] or "assistant", **message})
+    lists, given = _indexed(fields), fields.get("input.value")
     pairs = (
         (fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")),
-        (indexed.get("input_messages") or given, indexed.get("output_messages")),
-        (indexed.get("prompt"), indexed.get("completion")),
+        (lists.get("input_messages") or given, lists.get("output_messages")),
+        (lists.get("prompt"), lists.get("completion")),
         (fields.get("gcp.vertex.agent.llm_request"), fields.get("gcp.vertex.agent.llm_response")),
         (given, fields.get("output.value")),
     )
-    return next((pair for pair in pairs if pair[1] not in (None, "", [])), None)
-
-
-def _set(item: dict[str, Any], path: str, value: Any) -> None:
-    """Set a field of a message by its flattened name."""
-    path = path.removeprefix("message.")
-    if match := CALL.fullmatch(path):
-        calls = item.setdefault("tool_calls", [])
-        while len(calls) <= int(match[1]):
-            calls.append({})
-        calls[int(match[1])][match[2]] = value
-    elif match := PART.fullmatch(path):
-        is_text = match[1] in (None, "text")
-        part = {"type": "text", "text": value} if is_text else {"type": "image"}
-        item.setdefault("content", []).append(part)
-    elif path in ("role", "content", "tool_call_id", "name", "finish_reason"):
-        item[path] = value
+    found = (pair for pair in pairs if pair[1] not in (None, "", []))
+    asked, said = next(found, (talk[:-1], talk[-1:]))
+    if system := fields.get("gen_ai.system_instructions"):
+        asked = {"system": parsed(system), "messages": asked}
+    kind = as_text(fields.get("openinference.span.kind") or span.get("span_kind")).lower()
+    if kind not in ("llm", "agent", "chain", "tool"):
+        other = "llm" if "gcp.vertex.agent.llm_request" in fields else ""
+        kind = as_text(fields.get("gen_ai.operation.name")) or other
+    context = as_mapping(span.get("context"))
+    log = LogConversation(id=first_of(span, "trace_id", "traceId") or context.get("trace_id"))
+    log.time = first_of(span, "start_time", "startTimeUnixNano")
+    log.tools = fields.get("gen_ai.tool.definitions") or [
+        at(tool, "json_schema") for tool in lists.get("tools", ())
+    ]
+    log.temperature = fields.get("gen_ai.request.temperature")
+    session = first_of(fields, "session.id", "gen_ai.conversation.id")
+    log.metadata = {"span": span.get("name"), "session": session}
+    names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+    usage = {
+        "input": first_of(fields, "gen_ai.usage.input_tokens", "llm.token_count.prompt"),
+        "output": first_of(fields, "gen_ai.usage.output_tokens", "llm.token_count.completion"),
+    }
+    own = {"model": first_of(fields, *names), "usage": usage_of(usage)}
+    mark = first_of(span, "span_id", "spanId") or context.get("span_id")
+    parent = first_of(span, "parent_id", "parentSpanId", "parent_span_id")
+    return Step(kind, asked, said, log, own, mark, parent)

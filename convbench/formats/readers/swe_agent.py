@@ -1,39 +1,45 @@
-"""SWE-agent's .traj files: `history` of messages, with what a run was beside it."""
+"""SWE-agent's .traj files: `history` of messages, with what a run was beside it; and
+mini-swe-agent's .traj.json: {info, messages, trajectory_format}, or a bare list of messages."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import Any
 
-from convbench.formats.dialects import read_message
-from convbench.formats.log import LogConversation
-from convbench.formats.values import as_list, as_mapping, kept
+from convbench.formats.dialects import read_message, usage_of
+from convbench.formats.log import Items, LeftOut, LogConversation
+from convbench.formats.values import as_mapping, as_text, at, kept
 
-KEYS = ("role", "content", "tool_calls", "tool_call_ids", "thinking_blocks")
+KEYS = ("role", "content", "tool_calls", "tool_call_id", "tool_call_ids", "thinking_blocks")
+FACTS = ("exit_status", "submission", "model_stats", "mini_version")
+LIMITS = ("Limits", "exit_cost", "exit_context")
 
 
 def recognises(first: object) -> bool:
-    """A trajectory."""
-    row = first if isinstance(first, dict) else {}
-    message = as_mapping(next(iter(as_list(row.get("history"))), None))
-    return "role" in message and (
-        "trajectory" in row or bool({"agent", "message_type"} & message.keys())
-    )
+    """A trajectory, or a bare list of messages."""
+    if isinstance(first, list):
+        has_roles = len(first) > 1 and all(isinstance(at(one, "role"), str) for one in first)
+        return has_roles and "content" in first[0]
+    row, message = as_mapping(first), as_mapping(at(first, "history", 0))
+    is_message = "trajectory" in row or bool({"agent", "message_type"} & message.keys())
+    is_mini = as_text(row.get("trajectory_format")).startswith("mini-swe-agent")
+    return is_mini or ("role" in message and is_message)
 
 
-def read(record: Any, where: str) -> Iterator[LogConversation]:
-    """Yield the trajectory. A worked example in it is context."""
-    info = as_mapping(record.get("info"))
-    status = str(info.get("exit_status") or "")
-    messages = []
-    for item in record["history"]:
-        for message in read_message(kept(item, *KEYS)):
-            message.context = bool(item.get("is_demo"))
-            messages.append(message)
-    yield LogConversation(
-        messages,
-        task=record.get("instance_id"),
-        stop="limit" if "exit_cost" in status or "exit_context" in status else "complete",
-        metadata=kept(info, "exit_status", "submission", "model_stats")
-        | kept(record, "environment"),
-    )
+def read(record: Any, where: str) -> Items:
+    """Yield the trajectory. A worked example in it (`is_demo`) is context; a last message of role
+    `exit` is the program's."""
+    about = record if isinstance(record, dict) else {"messages": record}
+    info = as_mapping(about.get("info"))
+    log = LogConversation(task=about.get("instance_id"))
+    for item in about.get("history") or about["messages"]:
+        extra, fields = as_mapping(item.get("extra")), kept(item, *KEYS)
+        usage = usage_of(at(extra, "response", "usage"), extra.get("cost"))
+        own = {"model": at(extra, "response", "model"), "usage": usage}
+        if item["role"] == "exit":
+            info = extra | info
+        else:
+            log.messages += read_message(fields, context=bool(item.get("is_demo")), **own)
+    status = as_text(info.get("exit_status"))
+    if not log.has_reply:
+        raise LeftOut(f"no word of the policy (exit status {status or 'unknown'})")
+    log.stop = "limit" if any(limit in status for limit in LIMITS) else "complete"
+    log.metadata = kept(info, *FACTS) | kept(about, "environment")
+    yield log

@@ -1,36 +1,66 @@
-"""tau-bench's trajectories: a list of {task_id, reward, info, traj, trial}."""
+"""tau-bench's trajectories, rows of {task_id, reward, info, traj, trial}; and tau2-bench's results,
+{info, tasks, simulations}, or one simulation, by voice too."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from convbench.formats.dialects import read_messages
-from convbench.formats.log import LogConversation
-from convbench.formats.values import as_mapping, kept
+from convbench.formats.dialects import read_message
+from convbench.formats.log import Items, LogConversation, LogMessage, each
+from convbench.formats.values import as_list, as_mapping, as_text, at, kept
 
-STOP = "###STOP###"
-"""What the simulated user says to end; a control token, no words."""
+STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
+"""What the simulated user says to end; control tokens, no words."""
+LIMITS = ("max_steps", "too_many_errors", "timeout")
+FACTS = ("termination_reason", "seed", "agent_cost", "user_cost", "duration", "mode", "reward_info")
+MESSAGE = ("role", "content", "tool_calls", "reasoning", "error", "tool_call_id")
+USERS_TOOLS = "calls and results of the user's own tools, which the policy does not see"
 
 
 def recognises(first: object) -> bool:
-    """A row of the results."""
-    return isinstance(first, dict) and {"traj", "task_id"} <= first.keys()
-
-
-def read(record: Any, where: str) -> Iterator[LogConversation]:
-    """Yield the trajectory of a row."""
-    info = as_mapping(record.get("info"))
-    messages = read_messages(record["traj"])
-    for message in messages:
-        if message.role == "user":
-            message.text = message.text.replace(STOP, "").strip()
-    yield LogConversation(
-        messages,
-        task=record["task_id"],
-        trial=record.get("trial"),
-        rewards={"reward": record.get("reward")},
-        hidden=kept(info, "task"),
-        stop="limit" if "reward_info" in info and info["reward_info"] is None else "complete",
-        metadata=kept(info, "user_cost"),
+    """A row, results, or a simulation."""
+    names = as_mapping(first).keys()
+    return "simulations" in names or (
+        "task_id" in names and bool({"traj", "termination_reason"} & names)
     )
+
+
+def read(record: Any, where: str) -> Items:
+    """Yield the trajectory of a row, or each simulation of the results. In tau2-bench the system
+    prompt is the policy of the domain."""
+    tasks = {str(at(task, "id")): task for task in as_list(record.get("tasks"))}
+    simulations = record.get("simulations", [record])
+    yield from each(simulations, partial(_read, as_mapping(record.get("info")), tasks))
+
+
+def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> LogConversation:
+    log = LogConversation(task=row["task_id"], trial=row.get("trial"), time=row.get("start_time"))
+    log.rewards = {"reward": row.get("reward", at(row, "reward_info", "reward"))}
+    log.hidden = kept({"task": tasks.get(str(log.task)) or info.get("task")}, "task")
+    has_no_check = "traj" in row and info.get("reward_info", info) is None
+    is_cut = has_no_check or row.get("termination_reason") in LIMITS
+    log.stop = "limit" if is_cut else "complete"
+    log.metadata = kept(row, *FACTS) | kept(info, "user_cost")
+    policy = as_text(at(info, "environment_info", "policy"))
+    log.messages += [LogMessage("system", policy)] if policy else []
+    for item in row.get("traj") or row.get("messages") or _from_ticks(row.get("ticks") or []):
+        is_tool, whose = item.get("role") == "tool", item.get("requestor", item.get("role"))
+        if whose == "user" and (is_tool or item.get("tool_calls")):
+            log.dropped[USERS_TOOLS] += 1
+            continue
+        fields = kept({"tool_call_id": item.get("id") if is_tool else None} | item, *MESSAGE)
+        for message in read_message(fields, model=at(info, "agent_info", "llm")):
+            for stop in STOPS if message.role == "user" else ():
+                message.text = message.text.replace(stop, "").strip()
+            log.messages.append(message)
+    return log
+
+
+def _from_ticks(ticks: list[Any]) -> list[dict[str, Any]]:
+    """Return what was said in a conversation by voice; pieces of one speaker are one message."""
+    said: list[dict[str, Any]] = []
+    for chunk in (at(tick, name) for tick in ticks for name in ("user_chunk", "agent_chunk")):
+        if said and at(chunk, "content") and said[-1]["role"] == at(chunk, "role"):
+            said[-1]["content"] += chunk["content"]
+        elif at(chunk, "content"):
+            said.append(kept(chunk, "role", "content"))
+    return said
