@@ -31,7 +31,7 @@ from convbench.errors import (
 )
 from convbench.models.aliases import SCHEMES
 from convbench.models.model import Model
-from convbench.models.refusals import UnclearRefusal
+from convbench.models.parameters import UnclearRefusal
 from convbench.models.replies import EmptyReply
 from convbench.schema import Completion, Message, Sampling
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -108,7 +108,7 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
     ./specs, the user's file, the shipped one. Raise SpecError for an invalid file, or if one of
     `specs` is missing.
     """
-    files = [content for _, content in _iter_files(specs)]
+    files = list(_files(specs).values())
     models: dict[str, Alias] = {}
     for content in files:
         models |= {name: each for name, each in content.models.items() if name not in models}
@@ -118,16 +118,14 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
 
 def file_of(name: str, specs: Sequence[Path] = ()) -> Path:
     """Return the path of the first `models.yaml` that defines a short name."""
-    return next(path for path, content in _iter_files(specs) if name in content.models)
+    return next(path for path, content in _files(specs).items() if name in content.models)
 
 
-def _iter_files(specs: Sequence[Path]) -> Iterator[tuple[Path, AliasFile]]:
-    """Yield (path, content) of every existing file of aliases, in order of precedence."""
-    paths = [folder / FILE for folder in spec_folders(specs)]
-    paths.insert(max(0, len(paths) - 1), USER_FILE.expanduser())
-    for path in paths:
-        if path.is_file():
-            yield path, _parse_file(read_source(path), str(path))
+def _files(specs: Sequence[Path]) -> dict[Path, AliasFile]:
+    """Return the existing files of aliases, path → content, in order of precedence."""
+    *own, shipped = (folder / FILE for folder in spec_folders(specs))
+    paths = [path for path in (*own, USER_FILE.expanduser(), shipped) if path.is_file()]
+    return {path: _parse_file(read_source(path), str(path)) for path in paths}
 
 
 @lru_cache(maxsize=16)
@@ -154,20 +152,17 @@ def resolve(
     if short in known and known[short].ref == ref:
         return ResolvedModel(ref, known[short], short)
     if ref in known:
-        return _resolve_alias(ref, known[ref])
+        alias = known[ref]
+        if alias.ref is not None:
+            return ResolvedModel(alias.ref, alias, ref)
+        instead = f"; use {alias.successor}" if alias.successor else ""
+        raise FatalModelError(
+            f"{ref}: {alias.retired}{instead}, or give the id that still serves it as "
+            "provider/name (results with another model are not comparable)"
+        )
     model = _resolve_ref(ref, api_base, sorted(known))
     alias = next((alias for alias in known.values() if alias.ref == model.ref), model.alias)
     return replace(model, alias=alias)
-
-
-def _resolve_alias(name: str, alias: Alias) -> ResolvedModel:
-    if alias.ref is None:
-        instead = f"; use {alias.successor}" if alias.successor else ""
-        raise FatalModelError(
-            f"{name}: {alias.retired}{instead}, or give the id that still serves it as "
-            "provider/name (results with another model are not comparable)"
-        )
-    return ResolvedModel(alias.ref, alias, name)
 
 
 def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedModel:
@@ -175,8 +170,9 @@ def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedMo
     scheme, _, rest = ref.partition(":")
     if scheme in SCHEMES and rest:
         return ResolvedModel(without_latest(ref))
-    provided = prices.is_provider(ref.split("/", 1)[0])
-    if not ref.strip() or (ref.rstrip()[-1] == "/" and provided):
+    provider, slash, name = ref.partition("/")
+    provided = bool(slash) and prices.is_provider(provider)
+    if not ref.strip() or (provided and not name.strip()):
         raise FatalModelError(
             f"found {ref!r} as a model; expected a name too: PROVIDER/NAME, e.g. openai/gpt-4o-mini"
         )
@@ -188,14 +184,14 @@ def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedMo
         alias = Alias(ref=f"openai/{ref}", weights=without_latest(ref))
         return ResolvedModel(f"openai/{ref}", alias)
     if api_base is not None:
-        return ResolvedModel(ref if "/" in ref and provided else f"openai/{ref}")
+        return ResolvedModel(ref if provided else f"openai/{ref}")
     marked = ref.startswith(("/", ".", "~")) or "checkpoints" in path.parts
-    if marked or ("/" in ref and path.is_dir() and not provided):
+    if marked or (slash and path.is_dir() and not provided):
         raise FatalModelError(f"{ref}: no such folder of weights{sibling_hint(ref)}")
-    if "/" in ref:
+    if slash:
         return ResolvedModel(ref)
-    if provider := prices.provider_of(ref):
-        return ResolvedModel(f"{provider}/{ref}")
+    if listed := prices.provider_of(ref):
+        return ResolvedModel(f"{listed}/{ref}")
     close = difflib.get_close_matches(ref, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise FatalModelError(

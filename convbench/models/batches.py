@@ -20,10 +20,9 @@ import orjson
 
 from convbench.errors import BrokenReply, FatalModelError, ModelError, TransientModelError
 from convbench.models.model import no_batches
-from convbench.models.openai import JSON, BadStatus, HttpClient
-from convbench.models.parameters import unsent_names
+from convbench.models.openai import JSON, HttpClient
+from convbench.models.parameters import read_refusal, unsent_names
 from convbench.models.prices import Price
-from convbench.models.refusals import read_refusal, refusal_in
 from convbench.schema import Completion, Message, Sampling
 from convbench.util.untrusted import loads, safe_count
 
@@ -153,19 +152,19 @@ class Batches(ABC):
     async def _lines(self, batch: str, url: str) -> AsyncIterator[dict[str, Any]]:
         """Yield the results in a file that name their request; raise FatalModelError if it is
         gone."""
-        try:
-            async for line in self._http.iter_lines(url):
+        async with self._http.request("GET", url, headers={}) as reply:
+            if reply.status == 404:
+                raise self._missing(batch)
+            if reply.status != 200:
+                body = await reply.content.read(16 << 10)
+                raise self._model.refusal_error(read_refusal(reply.status, body, reply.headers))
+            async for line in reply.content:
                 try:
                     row = loads(line)
                 except ValueError:
                     continue
                 if isinstance(row, dict) and isinstance(row.get("custom_id"), str):
                     yield row
-        except BadStatus as error:
-            if error.status == 404:
-                raise self._missing(batch) from None
-            refusal = read_refusal(error.status, error.body, {})
-            raise self._model.refusal_error(refusal) from None
 
     async def _request(
         self,
@@ -201,7 +200,7 @@ class Batches(ABC):
     def _refused(self, status: int, body: Any) -> ModelError:
         """Return the error of one refused request; a TransientModelError if what is refused is left
         out from now on."""
-        refusal = refusal_in(status, body, {})
+        refusal = read_refusal(status, body, {})
         if self._model.parameters.learn(refusal, self._sent):
             return TransientModelError(f"{self.ref}: HTTP {status}: {refusal.text}")
         error: ModelError = self._model.refusal_error(refusal)
@@ -260,7 +259,9 @@ class OpenAIBatches(Batches):
         names = [row[name] for name in ("output_file_id", "error_file_id") if row.get(name)]
         refused = None
         if status == "failed":
-            refused = refusal_in(400, (row.get("errors") or {}).get("data"), {}).text or "no reason"
+            refused = (
+                read_refusal(400, (row.get("errors") or {}).get("data"), {}).text or "no reason"
+            )
         return BatchState(
             status,
             status in ENDED,
@@ -279,7 +280,7 @@ class OpenAIBatches(Batches):
     def _outcome(self, row: dict[str, Any]) -> Outcome:
         response = row.get("response")
         if not isinstance(response, dict):
-            text = refusal_in(500, row.get("error"), {}).text
+            text = read_refusal(500, row.get("error"), {}).text
             return TransientModelError(f"{self.ref}: {text or 'no reply in the batch'}")
         if response.get("status_code") != 200:
             status = safe_count(response.get("status_code")) or 500

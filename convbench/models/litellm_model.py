@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,12 @@ from convbench.errors import (
     Unreachable,
 )
 from convbench.models.openai import ServedModel, wire_messages
-from convbench.models.parameters import Parameters, unsent_names
+from convbench.models.parameters import Parameters, Refusal, read_refusal, unsent_names
 from convbench.models.prices import Price
-from convbench.models.refusals import Refusal, read_refusal, refusal_in
 from convbench.models.replies import read_reply
 from convbench.schema import Completion, Message, Sampling
 from convbench.util.hub import error_chain
+from convbench.util.untrusted import loads
 
 QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -32,6 +33,13 @@ QUIET = {
     "LITELLM_MODE": "PRODUCTION",  # else it reads a .env in any folder above
 }
 """Environment variables by which litellm fetches, reports and prints nothing of its own."""
+CONVERSATION = {
+    "ContextWindowExceededError": "the conversation is longer than the model's context",
+    "ContentPolicyViolationError": "the provider's filter refused",
+}
+"""Classes of litellm's errors that concern one conversation → what to say."""
+LOST = ("Timeout", "APIConnectionError", "APIResponseValidationError")
+"""Classes of its errors after which the provider may have answered."""
 _LOADING = threading.Lock()
 
 
@@ -49,9 +57,8 @@ def load_litellm() -> Any:
             raise MissingDependency(
                 "litellm", needed_for="this provider", install="pip install litellm"
             ) from None
-        litellm.telemetry = False
+        litellm.telemetry = litellm.drop_params = False
         litellm.suppress_debug_info = True
-        litellm.drop_params = False
     return litellm
 
 
@@ -116,7 +123,7 @@ class LitellmModel(ServedModel):
         call is repeated without it; nothing else is tried again. `key` is unused.
         """
         await self.start()
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"model": self.ref, "api_base": self.url}
         if self.parameters.extra_body:
             more["extra_body"] = self.parameters.extra_body
         if sampling.tools:
@@ -126,12 +133,7 @@ class LitellmModel(ServedModel):
             fields = self.request_fields(messages, sampling)
             try:
                 reply = await self.litellm.acompletion(
-                    model=self.ref,
-                    api_base=self.url,
-                    num_retries=0,
-                    max_retries=0,
-                    **fields,
-                    **more,
+                    num_retries=0, max_retries=0, **fields, **more
                 )
             except Exception as error:
                 # litellm raises its own classes, openai's, httpx's and plain ValueErrors
@@ -148,16 +150,15 @@ class LitellmModel(ServedModel):
         be read.
         """
         fitted = self.parameters.fit_messages(messages)
-        return {
-            "messages": wire_messages(fitted, self.media, marks=self._marks),
-            **self.parameters.request_fields(sampling),
-        }
+        sent = wire_messages(fitted, self.media, marks=self._marks)
+        return {"messages": sent, **self.parameters.request_fields(sampling)}
 
     def read_reply(self, reply: Any, price: Price | None = None) -> Completion:
         """Return the completion in litellm's reply, which has the form of OpenAI's. `price` (a
         batch's) replaces the list price. Raises as `replies.read_reply` does."""
-        tags = self.parameters.reads == "tags"
-        return read_reply(self.ref, reply.model_dump(), price=price or self.list_price, tags=tags)
+        body = loads(json.dumps(reply.model_dump(), default=str).encode())
+        tags, price = self.parameters.reads == "tags", price or self.list_price
+        return read_reply(self.ref, body, price=price, tags=tags)
 
     def learn_error(self, error: Exception, sent: Mapping[str, Any]) -> bool:
         """Leave out from now on what an error of litellm refuses; return True if another try may
@@ -169,17 +170,12 @@ class LitellmModel(ServedModel):
         if isinstance(error, ModelError):
             return error
         refusal, kind = _refusal_of(error), type(error).__name__
-        text = refusal.text
-        if kind == "ContextWindowExceededError":
-            line = f"{self.ref}: the conversation is longer than the model's context: {text}"
-            return FatalModelError(line, stops_run=False)
-        if kind == "ContentPolicyViolationError":
-            line = f"{self.ref}: the provider's filter refused: {text}"
-            return FatalModelError(line, stops_run=False)
         if "Cannot connect to host" in str(error) or "Name or service not known" in str(error):
-            return Unreachable(f"{self.ref}: cannot connect: {text}")
-        if kind in ("Timeout", "APIConnectionError", "APIResponseValidationError"):
-            return BrokenReply(f"{self.ref}: connection lost or reply unreadable ({text})")
+            return Unreachable(f"{self.ref}: cannot connect: {refusal.text}")
+        if kind in LOST:
+            return BrokenReply(f"{self.ref}: connection lost or reply unreadable ({refusal.text})")
+        if kind in CONVERSATION:
+            refusal = replace(refusal, meaning="conversation", why=CONVERSATION[kind])
         return self.refusal_error(refusal)
 
     async def aclose(self) -> None:
@@ -198,4 +194,4 @@ def _refusal_of(error: Exception) -> Refusal:
                 return read_refusal(response.status_code, response.content, response.headers)
     status, text = getattr(error, "status_code", None), str(error).removeprefix("litellm.")
     words = text.split("Traceback (most recent call last)")[0].split(" Handle with ")[0].strip()
-    return refusal_in(status if isinstance(status, int) else 500, {"message": words}, {})
+    return read_refusal(status if isinstance(status, int) else 500, words, {})

@@ -34,8 +34,6 @@ class McpServer:
 
     def __init__(self, name: str, spec: ToolServer) -> None:
         self.name, self.spec = name, spec
-        self.program_name = os.path.basename(spec.command[0])
-        """The program without its folder and arguments, which may hold secrets."""
         self._serving: asyncio.Task[None] | None = None
         self._client: Any = None
         self._leave = asyncio.Event()
@@ -53,8 +51,9 @@ class McpServer:
         await asyncio.wait({self._ready, self._serving}, return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
             self._serving.result()  # raises what is missing
+            program = os.path.basename(self.spec.command[0])  # the rest of it may hold secrets
             did = "has ended" if self._ready.done() else "does not start"
-            raise FatalModelError(f"tool server {self.name}: {self.program_name}: {did}{self._why}")
+            raise FatalModelError(f"tool server {self.name}: {program}: {did}{self._why}")
 
     async def _hold_session(self) -> None:
         """Open the session, keep it open and close it, all in one task, as the library requires."""
@@ -76,16 +75,11 @@ class McpServer:
                         starting.reschedule(None)
                         self._ready.set_result(None)
                         await self._leave.wait()
-            except TimeoutError:
-                self._why = f": did not answer within {START_S:g} seconds"
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - another's program
                 self._why = f": {_error_line(error)}"
-            finally:
-                self._client = None
-                stderr.seek(0)
-                words = stderr.read()[-2000:].strip()
-                if words:
-                    self._why = f": {redact_error(safe_text(words))[-LONGEST_LINE:]}"
+            stderr.seek(0)
+            if words := stderr.read()[-2000:].strip():
+                self._why = f": {redact_error(safe_text(words))[-LONGEST_LINE:]}"
 
     async def list_tools(self, names: Sequence[str] = ()) -> tuple[Tool, ...]:
         """Return the tools `names`, else those named in the spec, else all, in that order; start
@@ -96,27 +90,37 @@ class McpServer:
         """
         await self.start()
         listed: dict[str, Any] = {}
-        cursor: str | None = None
+        cursor: str | None = ""
         try:
             async with asyncio.timeout(START_S):
-                while True:
-                    page = await self._client.list_tools(cursor=cursor)
+                while cursor is not None:
+                    page = await self._client.list_tools(cursor=cursor or None)
                     listed |= {tool.name: tool for tool in page.tools}
-                    cursor = page.next_cursor
-                    if not cursor:
-                        break
-        except TimeoutError:
-            raise SpecError(
-                f"tool server {self.name}: did not list its tools within {START_S:g} seconds"
-            ) from None
+                    cursor = page.next_cursor or None
         except Exception as error:  # noqa: BLE001 - another's program
             line = f"tool server {self.name}: cannot list its tools: {_error_line(error)}"
             raise SpecError(line) from None
         selected = names or self.spec.tools or tuple(listed)
         if lost := [name for name in selected if name not in listed]:
-            known = ", ".join(map(_short_name, listed)) or "nothing"
+            known = redact_error(safe_text(", ".join(listed)))[:LONGEST_LINE] or "nothing"
             raise SpecError(f"tool server {self.name}: has no tool {lost[0]!r}; it has {known}")
-        return tuple(_read_tool(self.name, listed[name]) for name in selected)
+        return tuple(self._read_tool(listed[name]) for name in selected)
+
+    def _read_tool(self, offered: Any) -> Tool:
+        """Return a server's tool as a protocol declares tools. Raises SpecError if it cannot be."""
+        schema = {name: value for name, value in offered.input_schema.items() if name != "$schema"}
+        schema.setdefault("properties", {})
+        about = safe_text(offered.description or offered.title or offered.name)[:4000]
+        try:
+            return Tool(name=offered.name, about=about, parameters=schema, server=self.name)
+        except ValueError as error:
+            lines = str(error).splitlines()
+            why = next((line for line in lines if "Value error" in line), lines[-1]).strip()
+            name = redact_error(safe_text(offered.name))[:64]
+            raise SpecError(
+                f"tool server {self.name}: tool {name!r}: {why[:LONGEST_LINE]}; "
+                f"name the tools that you want: tool_servers.{self.name}.tools"
+            ) from None
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the text of a tool's result; a part that is not text becomes a note such as
@@ -129,54 +133,38 @@ class McpServer:
         try:
             result = await self._client.call_tool(name, dict(arguments))
         except Exception as error:  # noqa: BLE001 - another's program
-            if "closed" in str(error).lower() and self._serving is not None:
-                self._leave.set()
-                await asyncio.wait({self._serving}, timeout=END_S)
+            if "closed" in str(error).lower():
+                await self._end()
                 await self.start()  # raises why it ended
             raise ToolError(_error_line(error)) from None
-        texts = [
-            safe_text(block.text)
+        output = "\n".join(
+            block.text
             if block.type == "text"
-            else f"[{_short_name(getattr(block, 'mime_type', None) or block.type)}: not shown]"
+            else f"[{getattr(block, 'mime_type', None) or block.type}: not shown]"
             for block in result.content
-        ]
-        if not texts and result.structured_content is not None:
-            texts = [json.dumps(result.structured_content, default=str)]
-        output = "\n".join(texts)
+        )
+        if not result.content and result.structured_content is not None:
+            output = json.dumps(result.structured_content, default=str)
         if result.is_error:
             raise ToolError(output or "it failed without a message")
-        return output
+        return safe_text(output)
 
     async def aclose(self) -> None:
         """End the server, waiting at most 15 s; do nothing if it never started."""
         if self._serving is not None:
-            self._leave.set()
-            await asyncio.wait({self._serving}, timeout=END_S)
+            await self._end()
             self._serving.cancel()
 
-
-def _read_tool(server: str, offered: Any) -> Tool:
-    """Return a server's tool as a protocol declares tools. Raises SpecError if it cannot be."""
-    schema = {name: value for name, value in offered.input_schema.items() if name != "$schema"}
-    schema.setdefault("properties", {})
-    about = safe_text(offered.description or offered.title or offered.name)[:4000]
-    try:
-        return Tool(name=offered.name, about=about, parameters=schema, server=server)
-    except ValueError as error:
-        lines = str(error).splitlines()
-        why = next((line for line in lines if "Value error" in line), lines[-1]).strip()
-        raise SpecError(
-            f"tool server {server}: tool {_short_name(offered.name)!r}: {why[:LONGEST_LINE]}; "
-            f"name the tools that you want: tool_servers.{server}.tools"
-        ) from None
-
-
-def _short_name(name: object) -> str:
-    return redact_error(safe_text(str(name)))[:64]
+    async def _end(self) -> None:
+        assert self._serving is not None
+        self._leave.set()
+        await asyncio.wait({self._serving}, timeout=END_S)
 
 
 def _error_line(error: BaseException) -> str:
     """Return an error, or the first one of a group, on one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"no answer within {START_S:g} seconds"
     return redact_error(f"{type(error).__name__}: {error}".split("\n")[0])[:LONGEST_LINE]

@@ -56,9 +56,9 @@ def open_model(
 
         return RuleModel(resolved.ref, downloaded=downloaded, media=media)
     if scheme == "scripted":
-        from convbench.models.scripted import open_scripted
+        from convbench.models.scripted import ScriptedModel
 
-        return open_scripted(rest)
+        return ScriptedModel(rest)
     if scheme == "local":
         if placement.vllm is not None:
             raise FatalModelError(
@@ -75,80 +75,75 @@ def open_model(
             template=resolved.alias.extra_body.get("chat_template_kwargs"),
             share=placement.share,
         )
+    base = None if scheme == "vllm" else api_base or base_of(resolved.provider)
+    parameters = Parameters(
+        resolved.ref,
+        drop=never_sent(resolved),
+        headroom=resolved.alias.headroom,
+        limit="max_completion_tokens" if base == OPENAI else "max_tokens",
+        reads=resolved.alias.reads,
+        extra_body=resolved.alias.extra_body,
+        structured=structured_of(resolved),
+        note=note,
+    )
     if scheme == "vllm":
         from convbench.models.vllm import VLLMModel
 
         names = tuple(device.name for device in list_devices())
         if names and placement.names is None:
             placement = replace(placement, names=names)
-        parameters = _parameters_for(resolved, None, note)
         return VLLMModel(resolved.ref, parameters, log_dir or Path.cwd(), context, media, placement)
-    return _open_remote(resolved, api_base, media, note)
+    if resolved.provider in OPENAI_LIKE:
+        return _open_server(resolved, base, parameters, media)
+    from convbench.models.batches import AnthropicBatches
+    from convbench.models.litellm_model import LitellmModel
+
+    address, anthropic = api_base, resolved.provider == "anthropic"
+    if anthropic and base:  # litellm appends the route
+        address = base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
+    model = LitellmModel(
+        resolved.ref,
+        api_base=address,
+        needs_key=api_base is None,
+        parameters=parameters,
+        price=price_of(resolved),
+        media=media,
+    )
+    if anthropic:
+        model.batches = AnthropicBatches(model, batch_price_of(resolved), address)
+    return model
 
 
-def _open_remote(
-    resolved: ResolvedModel, api_base: str | None, media: Path | None, note: Note
+def _open_server(
+    resolved: ResolvedModel, base: str | None, parameters: Parameters, media: Path | None
 ) -> Model:
-    """Return a model that a provider or another server serves. Raises FatalModelError."""
-    base = api_base or base_of(resolved.provider)
-    parameters, price = _parameters_for(resolved, base, note), price_of(resolved)
-    if resolved.provider not in OPENAI_LIKE:
-        from convbench.models.batches import AnthropicBatches
-        from convbench.models.litellm_model import LitellmModel
-
-        anthropic = resolved.provider == "anthropic"
-        address = api_base
-        if anthropic and base:  # litellm appends the route
-            address = base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
-        model = LitellmModel(
-            resolved.ref,
-            api_base=address,
-            needs_key=api_base is None,
-            parameters=parameters,
-            price=price,
-            media=media,
-        )
-        if anthropic:
-            model.batches = AnthropicBatches(model, batch_price_of(resolved), address)
-        return model
+    """Return a model of an OpenAI-compatible server. Raises FatalModelError."""
     from convbench.models.batches import OpenAIBatches
     from convbench.models.openai import OpenAIModel
 
     variable = f"{resolved.provider.upper()}_API_KEY"
-    key = os.environ.get(variable)
+    key = os.environ.get(variable, "").strip()
     if base == OPENAI and not key:
         raise FatalModelError(f"{resolved.ref}: no key; set the environment variable {variable}")
+    if not (key.isascii() and key.isprintable()):
+        raise FatalModelError(f"{variable}: found other characters; expected one line of ASCII")
     if base is None:
         raise FatalModelError(
             f"{resolved.ref}: no server; give --api-base http://HOST:PORT/v1 or set "
             f"{resolved.provider.upper()}_API_BASE"
         )
-    served = OpenAIModel(
+    model = OpenAIModel(
         resolved.ref,
         resolved.name,
         base,
         key=key,
         key_variable=variable,
         parameters=parameters,
-        price=price,
+        price=price_of(resolved),
         media=media,
     )
-    served.batches = OpenAIBatches(served, batch_price_of(resolved))
-    return served
-
-
-def _parameters_for(resolved: ResolvedModel, base: str | None, note: Note) -> Parameters:
-    alias = resolved.alias
-    return Parameters(
-        resolved.ref,
-        drop=never_sent(resolved),
-        headroom=alias.headroom,
-        limit="max_completion_tokens" if base == OPENAI else "max_tokens",
-        reads=alias.reads,
-        extra_body=alias.extra_body,
-        structured=structured_of(resolved),
-        note=note,
-    )
+    model.batches = OpenAIBatches(model, batch_price_of(resolved))
+    return model
 
 
 def never_sent(resolved: ResolvedModel) -> frozenset[str]:
@@ -213,13 +208,11 @@ def price_of(resolved: ResolvedModel) -> Price | None:
     alias = resolved.alias
     if alias.input_per_million is None or alias.output_per_million is None:
         return prices.list_price(resolved.ref)
-    cached, written = alias.cached_per_million, alias.cache_write_per_million
-    return Price(
-        alias.input_per_million / 1e6,
-        alias.output_per_million / 1e6,
-        None if cached is None else cached / 1e6,
-        None if written is None else written / 1e6,
+    cached, written = (
+        None if dollars is None else dollars / 1e6
+        for dollars in (alias.cached_per_million, alias.cache_write_per_million)
     )
+    return Price(alias.input_per_million / 1e6, alias.output_per_million / 1e6, cached, written)
 
 
 def batch_price_of(resolved: ResolvedModel) -> Price | None:

@@ -15,19 +15,12 @@ import orjson
 from convbench.util.untrusted import safe_count
 
 LIST = "model_prices_and_context_window_backup.json"
-_DATE = re.compile(r"-\d{8}$")
-OPENAI_LIKE = frozenset(
-    [
-        "openai",
-        "hosted_vllm",
-        "lm_studio",
-        "llamafile",
-        "openai_like",
-        "custom_openai",
-        "aiohttp_openai",
-    ]
-)
+OPENAI_LIKE = {
+    "openai", "hosted_vllm", "lm_studio", "llamafile", "openai_like", "custom_openai",
+    "aiohttp_openai",
+}  # fmt: skip
 """Providers that are called by our own client, not through litellm."""
+_DATE = re.compile(r"-\d{8}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +62,9 @@ def cache_counts(usage: Mapping[str, Any]) -> tuple[int, int]:
     The field names are those of OpenAI, DeepSeek or Anthropic. A missing count is 0.
     """
     details = usage.get("prompt_tokens_details")
-    counts = (
-        details.get("cached_tokens") if isinstance(details, dict) else None,
-        usage.get("cache_read_input_tokens"),
-        usage.get("prompt_cache_hit_tokens"),
-    )
-    read = max(safe_count(value) or 0 for value in counts)
+    inner = details.get("cached_tokens") if isinstance(details, dict) else None
+    names = ("cache_read_input_tokens", "prompt_cache_hit_tokens")
+    read = max(safe_count(value) or 0 for value in (inner, *map(usage.get, names)))
     return read, safe_count(usage.get("cache_creation_input_tokens")) or 0
 
 
@@ -83,22 +73,16 @@ def price_list() -> dict[str, dict[str, Any]]:
     """Return litellm's price list as {model: its fields}; empty if litellm is not installed."""
     spec = importlib.util.find_spec("litellm")
     path = Path(spec.origin).parent / LIST if spec is not None and spec.origin else None
-    if path is None or not path.is_file():
-        return {}
-    prices: dict[str, dict[str, Any]] = orjson.loads(path.read_bytes())
-    return prices
+    return dict(orjson.loads(path.read_bytes())) if path is not None and path.is_file() else {}
 
 
 def list_entry(ref: str) -> dict[str, Any]:
-    """Return the price list's fields for `provider/name`; an empty dict if it has no such model.
-
-    The entry has that name, or the bare name with that provider.
-    """
+    """Return the price list's fields for `provider/name`, which it has under that name, or under
+    the bare name with that provider; an empty dict if it has no such model."""
     provider, _, name = ref.partition("/")
-    if ref in price_list():
-        return price_list()[ref]
     row = price_list().get(name, {})
-    return row if row.get("litellm_provider") == provider else {}
+    own = row if row.get("litellm_provider") == provider else {}
+    return price_list().get(ref, own)
 
 
 def list_price(ref: str) -> Price | None:
@@ -109,10 +93,9 @@ def list_price(ref: str) -> Price | None:
     plain, output = float(row["input_cost_per_token"]), float(row["output_cost_per_token"])
     beyond = None
     for thousands in (128, 200, 272):
-        name = f"input_cost_per_token_above_{thousands}k_tokens"
-        if row.get(name):
-            above = row.get(f"output_cost_per_token_above_{thousands}k_tokens") or output
-            beyond = (thousands * 1000, float(row[name]), float(above))
+        above = f"cost_per_token_above_{thousands}k_tokens"
+        if dearer := row.get(f"input_{above}"):
+            beyond = (thousands * 1000, dearer, row.get(f"output_{above}") or output)
     cached = row.get("cache_read_input_token_cost")
     return Price(plain, output, cached, row.get("cache_creation_input_token_cost") or None, beyond)
 
@@ -125,10 +108,8 @@ def batch_price(ref: str, listed: Price) -> Price:
     row = list_entry(ref) if listed == list_price(ref) else {}
     plain = row.get("input_cost_per_token_batches", listed.input / 2)
     output = row.get("output_cost_per_token_batches", listed.output / 2)
-    cached, write = (
-        None if price is None else price / 2 for price in (listed.cached, listed.write)
-    )
-    return Price(float(plain), float(output), cached, write)
+    cached, write = (p if p is None else p / 2 for p in (listed.cached, listed.write))
+    return Price(plain, output, cached, write)
 
 
 def read_capability(ref: str, name: str) -> bool | None:
@@ -147,16 +128,15 @@ def provider_of(name: str) -> str | None:
     """Return litellm's provider of a bare name, e.g. `openai` for `gpt-4o`; None unless the price
     list has it as a chat model."""
     row = price_list().get(name, {})
-    kind = row.get("litellm_provider") if row.get("mode") == "chat" else None
-    return str(kind) if kind else None
+    return row.get("litellm_provider") if row.get("mode") == "chat" else None
 
 
 @lru_cache(maxsize=1)
-def _listed_providers() -> frozenset[str]:
+def _listed_providers() -> set[str]:
     named = {str(row.get("litellm_provider")) for row in price_list().values()}
-    return frozenset(named) | {key.split("/", 1)[0] for key in price_list() if "/" in key}
+    return named.union(OPENAI_LIKE, (key.split("/", 1)[0] for key in price_list() if "/" in key))
 
 
 def is_provider(name: str) -> bool:
     """Return True for a provider in the price list, or one that our own client calls."""
-    return name in OPENAI_LIKE or name in _listed_providers()
+    return name in _listed_providers()

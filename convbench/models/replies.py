@@ -21,9 +21,9 @@ from convbench.answers.tags import split_segments
 from convbench.errors import BrokenReply, FatalModelError, Usage
 from convbench.models.prices import Price, cache_counts
 from convbench.schema import Completion, FinishReason, Reasoning, ThinkingBlock
-from convbench.schema.reasoning import MOST_BLOCKS, Block, RedactedBlock, Via
+from convbench.schema.reasoning import MOST_BLOCKS, Block, Via
 from convbench.schema.tools import MOST_CALLS, ToolCall
-from convbench.util.untrusted import safe_count, safe_dollars, safe_text
+from convbench.util.untrusted import safe_count, safe_dollars
 
 _ENDINGS: dict[FinishReason | None, str] = {
     "stop": "stop endturn stopsequence eos eostoken complete completed toolcalls tooluse "
@@ -36,9 +36,9 @@ _ENDINGS: dict[FinishReason | None, str] = {
     None: "error networkerror insufficientsystemresource abort aborted malformedmodeloutput "
     "malformedtooluse malformedfunctioncall malformedresponse unexpectedtoolcall",
 }
-FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
+_FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
 """Providers' finish reasons, in lower case without `-`, `_` and blanks → ours; None: it failed."""
-_BLOCK: TypeAdapter[ThinkingBlock | RedactedBlock] = TypeAdapter(Block)
+_BLOCK: TypeAdapter[Any] = TypeAdapter(Block)
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 
 
@@ -61,62 +61,57 @@ def read_reply(
     for one that failed, EmptyReply for one without text and calls; FatalModelError, which does not
     stop the run, if a filter refused or all tokens went into reasoning. All carry the usage.
     """
-    usage = usage_of(body, price, cost)
+    usage = _usage_of(body, price, cost)
     try:
         choice = body["choices"][0]
         message = choice["message"]
-        content, refusal = message.get("content"), message.get("refusal")
-        texts, thoughts = _split_parts(content)
+        text, thoughts = _split_parts(message.get("content"))
     except (KeyError, IndexError, TypeError, AttributeError):
         if isinstance(body, dict) and "choices" in body:
             line = f"{ref}: the reply is empty (its prompt may be blocked)"
             raise EmptyReply(line, usage=usage) from None
         line = f"{ref}: reply is not a chat completion"
         raise BrokenReply(line, usage=usage) from None
-    finish = finish_of(choice)
+    finish = _finish_of(choice)
     if finish is None:
         why = choice.get("native_finish_reason") or choice.get("finish_reason")
         raise BrokenReply(f"{ref}: the reply failed ({str(why)[:40]})", usage=usage)
-    if not texts and isinstance(refusal, str) and refusal:
-        texts, finish = safe_text(refusal), "filter"
-    reasoning = reasoning_of(message, body.get("usage"), thoughts)
+    if not text and isinstance(refusal := message.get("refusal"), str) and refusal:
+        text, finish = refusal, "filter"
+    reasoning = _reasoning_of(message, thoughts, _reasoning_tokens(body.get("usage")))
     if tags and (reasoning is None or not reasoning.text):
-        cut_out, texts = split_reasoning(texts, reasoning.tokens if reasoning else None)
+        cut_out, text = split_reasoning(text, reasoning.tokens if reasoning else None)
         reasoning = cut_out or reasoning
-    calls = _read_calls(ref, message.get("tool_calls"), usage)
-    if not (texts.strip() or calls):
-        raise _empty_error(ref, finish, usage)
+    try:
+        calls = _read_calls(message.get("tool_calls") or [])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        line = f"{ref}: the reply's tool calls cannot be read"
+        raise BrokenReply(line, usage=usage) from None
+    if not (text.strip() or calls):
+        if finish == "filter":
+            line = f"{ref}: the provider's filter refused"
+            raise FatalModelError(line, stops_run=False, usage=usage)
+        if finish == "length":
+            line = (
+                f"{ref}: all {usage.completion_tokens or ''} tokens went into reasoning, none into "
+                "the reply; give a larger --max-tokens, or `headroom:` in models.yaml"
+            )
+            raise FatalModelError(line, stops_run=False, usage=usage)
+        raise EmptyReply(f"{ref}: the reply is empty", usage=usage)
     named = body.get("model")
     return Completion(
-        texts,
+        text,
         finish,
         usage.prompt_tokens,
         usage.completion_tokens,
         usage.cost_usd,
-        safe_text(named)[:200] if isinstance(named, str) else None,
+        named[:200] if isinstance(named, str) else None,
         reasoning,
         tool_calls=calls,
     )
 
 
-def _empty_error(ref: str, finish: FinishReason, usage: Usage) -> Exception:
-    """Return the error of a reply without text and tool calls."""
-    if finish == "filter":
-        return FatalModelError(
-            f"{ref}: the provider's filter refused", stops_run=False, usage=usage
-        )
-    if finish == "length":
-        spent = usage.completion_tokens
-        return FatalModelError(
-            f"{ref}: all {f'{spent} ' if spent else ''}tokens went into reasoning, none into the "
-            "reply; give a larger --max-tokens, or `headroom:` in models.yaml",
-            stops_run=False,
-            usage=usage,
-        )
-    return EmptyReply(f"{ref}: the reply is empty", usage=usage)
-
-
-def finish_of(choice: Mapping[str, Any]) -> FinishReason | None:
+def _finish_of(choice: Mapping[str, Any]) -> FinishReason | None:
     """Return why a choice ended, in our words (`other` if the word is not known); None if it
     failed.
 
@@ -126,16 +121,14 @@ def finish_of(choice: Mapping[str, Any]) -> FinishReason | None:
     own = choice.get("native_finish_reason") or (
         inner.get("native_finish_reason") if isinstance(inner, dict) else None
     )
-    words = [_plain_word(word) for word in (own, choice.get("finish_reason") or "stop") if word]
-    known = [FINISH[word] for word in words if word in FINISH]
-    return known[0] if known else "other"
+    for word in (own, choice.get("finish_reason") or "stop"):
+        plain = re.sub(r"[-_\s]", "", str(word).lower())
+        if plain in _FINISH:
+            return _FINISH[plain]
+    return "other"
 
 
-def _plain_word(word: object) -> str:
-    return re.sub(r"[-_\s]", "", str(word).lower())
-
-
-def usage_of(body: Any, price: Price | None = None, cost: object = None) -> Usage:
+def _usage_of(body: Any, price: Price | None, cost: object) -> Usage:
     """Return the tokens and dollars of a reply's body; each None if it does not say.
 
     Reply tokens include reasoning, also where the provider counts it beside them: then its total
@@ -143,26 +136,20 @@ def usage_of(body: Any, price: Price | None = None, cost: object = None) -> Usag
     """
     usage = body.get("usage") if isinstance(body, dict) else None
     usage = usage if isinstance(usage, dict) else {}
-    prompt, reply = (
-        safe_count(usage.get("prompt_tokens")),
-        safe_count(usage.get("completion_tokens")),
-    )
-    total, thought = safe_count(usage.get("total_tokens")), reasoning_tokens(usage) or 0
+    names = ("prompt_tokens", "completion_tokens", "total_tokens", "cost_in_usd_ticks")
+    prompt, reply, total, ticks = (safe_count(usage.get(name)) for name in names)
+    thought = _reasoning_tokens(usage) or 0
     if reply is not None:
-        beside = reply + thought if thought > reply else reply
-        reply = max(beside, (total or 0) - (prompt or 0) if prompt is not None else 0)
-    dollars = safe_dollars(cost)
-    if dollars is None:
-        dollars = safe_dollars(usage.get("cost"))
-    if dollars is None and (ticks := safe_count(usage.get("cost_in_usd_ticks"))) is not None:
-        dollars = ticks / 1e10
+        reply += thought if thought > reply else 0
+        reply = max(reply, (total or 0) - prompt if prompt is not None else 0)
+    said = (cost, usage.get("cost"), None if ticks is None else ticks / 1e10)
+    dollars = next((usd for value in said if (usd := safe_dollars(value)) is not None), None)
     if dollars is None and price and prompt is not None and reply is not None:
         dollars = price.cost_of(prompt, reply, *cache_counts(usage))
     return Usage(prompt, reply, dollars)
 
 
-def reasoning_tokens(usage: object) -> int | None:
-    """Return the reasoning tokens in a call's usage; None without any."""
+def _reasoning_tokens(usage: object) -> int | None:
     if not isinstance(usage, dict):
         return None
     details = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
@@ -176,56 +163,42 @@ def _split_parts(content: object) -> tuple[str, str]:
     Raises TypeError for any other content.
     """
     if content is None or isinstance(content, str):
-        return safe_text(content or ""), ""
+        return content or "", ""
     if not isinstance(content, list):
         raise TypeError
     parts = [part for part in content if isinstance(part, dict)]
     text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-    thoughts = [part["thinking"] for part in parts if "thinking" in part]
-    thoughts = [_split_parts(one)[0] if isinstance(one, str | list) else "" for one in thoughts]
-    return safe_text(text), "\n".join(thoughts)
+    thoughts = [_split_parts(part["thinking"])[0] for part in parts if "thinking" in part]
+    return text, "\n".join(thoughts)
 
 
-def reasoning_of(message: Mapping[str, Any], usage: object, thoughts: str = "") -> Reasoning | None:
-    """Return the reasoning in a reply's message, with the token count of its usage; None if there
-    is none.
+def _reasoning_of(
+    message: Mapping[str, Any], thoughts: str, tokens: int | None
+) -> Reasoning | None:
+    """Return the reasoning in a reply's message; None if there is none.
 
     Thinking blocks come before `reasoning_content`, `reasoning` and `thoughts`, those among the
-    content's parts. A count alone gives a Reasoning with empty text. Invalid blocks are dropped:
-    the reply is paid for, and is usable without them.
+    content's parts. A count of tokens alone gives a Reasoning with empty text.
     """
-    blocks, tokens = _thinking_blocks(message.get("thinking_blocks")), reasoning_tokens(usage)
-    if blocks:
+    if blocks := _thinking_blocks(message.get("thinking_blocks")):
         text = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
         return Reasoning(text=text, tokens=tokens, via="blocks", blocks=blocks)
     vias: tuple[Via, ...] = ("reasoning_content", "reasoning")
     for via in vias:
-        said = message.get(via)
-        if isinstance(said, str) and said.strip():
-            return Reasoning(text=safe_text(said), tokens=tokens, via=via)
-    if not (thoughts.strip() or tokens):
-        return None
-    return Reasoning(text=thoughts, tokens=tokens)
+        if isinstance(said := message.get(via), str) and said.strip():
+            return Reasoning(text=said, tokens=tokens, via=via)
+    return Reasoning(text=thoughts, tokens=tokens) if thoughts.strip() or tokens else None
 
 
-def _thinking_blocks(value: object) -> tuple[ThinkingBlock | RedactedBlock, ...]:
-    """Return all thinking blocks, or none if one is invalid: a part could not be sent back."""
-    if not isinstance(value, list) or not 0 < len(value) <= MOST_BLOCKS:
-        return ()
-    fields = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+def _thinking_blocks(value: Any) -> tuple[Any, ...]:
+    """Return all thinking blocks, or none if one is invalid: the reply is paid for, is usable
+    without them, and a part of them could not be sent back."""
+    names = ("type", "thinking", "signature", "data")
     try:
-        return tuple(
-            _BLOCK.validate_python(
-                {"type": block["type"]}
-                | {
-                    name: safe_text(block[name])
-                    for name in fields[block["type"]]
-                    if block.get(name) is not None
-                }
-            )
-            for block in value
-        )
-    except (ValidationError, TypeError, KeyError, AttributeError):
+        known = [{name: block[name] for name in names if block.get(name) is not None}
+                 for block in value]  # fmt: skip
+        return tuple(map(_BLOCK.validate_python, known)) if len(known) <= MOST_BLOCKS else ()
+    except (ValidationError, TypeError, AttributeError):
         return ()
 
 
@@ -249,27 +222,22 @@ def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning 
     return Reasoning(text=words, tokens=tokens, via="tags", frame=frame), rest
 
 
-def _read_calls(ref: str, calls: object, usage: Usage) -> tuple[ToolCall, ...]:
-    """Return the tool calls in a reply's message. Raises BrokenReply."""
-    if not calls:
-        return ()
-    try:
-        if not isinstance(calls, list) or len(calls) > MOST_CALLS:
-            raise TypeError
-        return tuple(_read_call(item, index) for index, item in enumerate(calls))
-    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
-        line = f"{ref}: the reply's tool calls cannot be read"
-        raise BrokenReply(line, usage=usage) from None
-
-
-def _read_call(item: dict[str, Any], index: int) -> ToolCall:
-    function = item["function"]
-    arguments = function.get("arguments") or "{}"
-    if isinstance(arguments, dict):
-        arguments = json.dumps(arguments)
-    mark = item.get("id")
-    mark = safe_text(mark)[:200] if isinstance(mark, str) and mark else f"call_{index}"
-    return ToolCall(id=mark, name=safe_text(function["name"]), arguments=safe_text(arguments))
+def _read_calls(items: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
+    """Return the tool calls in a reply's message. Raises ValueError, TypeError or KeyError, also
+    for too many."""
+    if len(items) > MOST_CALLS:
+        raise ValueError
+    calls = []
+    for index, item in enumerate(items):
+        arguments = item["function"].get("arguments") or "{}"
+        calls.append(
+            ToolCall(
+                id=str(item.get("id") or f"call_{index}")[:200],
+                name=item["function"]["name"],
+                arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
+            )
+        )
+    return tuple(calls)
 
 
 def parse_tool_calls(

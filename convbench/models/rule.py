@@ -10,7 +10,7 @@ from typing import Any
 from convbench.catalog.python import find_function
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.model import Model
-from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart
+from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
 from convbench.util.untrusted import safe_text
 
 Rule = Callable[..., Any]
@@ -34,8 +34,7 @@ class RuleModel(Model):
         example: Mapping[str, Any] | None = None,
         media: Path | None = None,
     ) -> None:
-        self.ref = ref
-        self._media, self._example = media, example
+        self.ref, self._media, self._example = ref, media, example or {}
         self._rule = rule or find_function(ref.removeprefix("rule:"), downloaded=downloaded)
 
     def bind(self, fields: Mapping[str, Any]) -> RuleModel:
@@ -52,9 +51,9 @@ class RuleModel(Model):
         one that stops the run. `sampling` and `key` are not used.
         """
         takes_media = "media" in inspect.signature(self._rule).parameters
-        extra = {"media": self._media} if takes_media else {}
         try:
-            answer = self._rule(list(messages), self._example or {}, **extra)
+            more = {"media": self._media} if takes_media else {}
+            answer = self._rule(list(messages), self._example, **more)
             if inspect.isawaitable(answer):
                 answer = await answer
         except ConvbenchError:
@@ -62,16 +61,15 @@ class RuleModel(Model):
         except Exception as error:  # a user's function may raise anything
             line = f"{self.ref}: {type(error).__name__}: {error}"
             raise FatalModelError(line, stops_run=False) from error
-        return Completion(_as_content(self.ref, answer), finish_reason="rule", cost_usd=0.0)
-
-
-def _as_content(ref: str, answer: object) -> Content:
-    if isinstance(answer, str):
-        return safe_text(answer)
-    if isinstance(answer, list | tuple) and answer:
-        parts = tuple(part for part in answer if isinstance(part, TextPart | ImagePart))
-        if len(parts) == len(answer):
-            return parts
-    raise FatalModelError(
-        f"{ref}: returned {type(answer).__name__}; expected text or message parts"
-    )
+        if isinstance(answer, str):
+            answer = safe_text(answer)
+        elif (
+            not isinstance(answer, list | tuple)
+            or not answer
+            or not all(isinstance(part, TextPart | ImagePart) for part in answer)
+        ):
+            raise FatalModelError(
+                f"{self.ref}: returned {type(answer).__name__}; expected text or message parts"
+            )
+        content = answer if isinstance(answer, str) else tuple(answer)
+        return Completion(content, finish_reason="rule", cost_usd=0.0)

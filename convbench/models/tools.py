@@ -63,9 +63,9 @@ class ToolsModel(Model):
     def bind(self, fields: Fields) -> ToolsModel:
         """Return a new model with the same tools and running servers, bound to the example of one
         conversation: `fields` maps each tool to the example's fields that its function gets."""
-        tools = list(self._tools.values())
+        tools, run = list(self._tools.values()), self._running
         return ToolsModel(
-            tools, self._limits, functions=self._functions, fields=fields, running=self._running
+            tools, self._limits, functions=self._functions, fields=fields, running=run
         )
 
     async def start(self) -> None:
@@ -75,10 +75,10 @@ class ToolsModel(Model):
         server does not start.
         """
         for name, server in self._running.items():
-            known = {tool.name: tool for tool in self._tools.values() if tool.server == name}
-            offered = {tool.name: tool for tool in await server.list_tools(tuple(known))}
-            for tool in known.values():
-                if offered[tool.name].parameters != tool.parameters:
+            known = [tool for tool in self._tools.values() if tool.server == name]
+            offered = await server.list_tools(tuple(tool.name for tool in known))
+            for tool, now in zip(known, offered, strict=True):
+                if now.parameters != tool.parameters:
                     raise SpecError(
                         f"tool server {name}: tool {tool.name} has other parameters than when "
                         "this run began; start a new run"
@@ -94,10 +94,10 @@ class ToolsModel(Model):
         The result of a failed call is an error in words. Raise FatalModelError if a server is gone.
         `sampling` and `key` are unused.
         """
-        calls = messages[-1].get("tool_calls", ())
-        results = await asyncio.gather(*map(self._run_call, calls[: self._limits.calls]))
-        many = f"error: more than {self._limits.calls} calls at once; this one was not made"
-        results += [_error_result(call, many) for call in calls[self._limits.calls :]]
+        most, calls = self._limits.calls, messages[-1].get("tool_calls", ())
+        results = await asyncio.gather(*map(self._run_call, calls[:most]))
+        many = f"more than {most} calls at once; this one was not made"
+        results += [_error_result(call, many) for call in calls[most:]]
         content = json.dumps([result.model_dump() for result in results])
         return Completion(content, "rule", 0, 0, 0.0)
 
@@ -110,25 +110,26 @@ class ToolsModel(Model):
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(self._tools)
-            line = f"error: there is no tool {call.name[:64]!r}; there are: {known}"
-            return _error_result(call, line)
+            return _error_result(call, f"there is no tool {call.name[:64]!r}; there are: {known}")
         arguments = read_arguments(call.arguments)
-        fault = "expected a JSON object" if arguments is None else argument_fault(tool, arguments)
+        fault = "expected a JSON object" if arguments is None else _fault_of(tool, arguments)
         if arguments is None or fault:
-            return _error_result(call, f"error: arguments of {tool.name}: {fault}")
+            return _error_result(call, f"arguments of {tool.name}: {fault}")
         try:
             async with asyncio.timeout(self._limits.seconds):
                 output = await self._run_tool(tool, arguments)
         except TimeoutError:
-            line = f"error: {tool.name} took over {self._limits.seconds:g} seconds"
-            return _error_result(call, line)
+            return _error_result(call, f"{tool.name} took over {self._limits.seconds:g} seconds")
         except FatalModelError:
             raise
         except Exception as error:  # noqa: BLE001 - a tool may raise anything
             kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
-            line = redact_error(f"{kind}{error}")[:LONGEST_ERROR]
-            return _error_result(call, f"error: {line}")
-        return ToolResult(id=call.id, name=tool.name, content=self._cut_output(output))
+            return _error_result(call, redact_error(f"{kind}{error}")[:LONGEST_ERROR])
+        raw = output.encode("utf-8", "replace")
+        if len(raw) > self._limits.output:
+            head = raw[: self._limits.output].decode("utf-8", "ignore")
+            output = f"{head}\n[cut: {self._limits.output:,} of {len(raw):,} bytes]"
+        return ToolResult(id=call.id, name=tool.name, content=output)
 
     async def _run_tool(self, tool: Tool, arguments: dict[str, Any]) -> str:
         if tool.python:
@@ -143,13 +144,6 @@ class ToolsModel(Model):
             output = await asyncio.to_thread(run, arguments, fields)
         return safe_text(output) if isinstance(output, str) else json.dumps(output, default=str)
 
-    def _cut_output(self, output: str) -> str:
-        raw = output.encode("utf-8", "replace")
-        if len(raw) <= self._limits.output:
-            return output
-        head = raw[: self._limits.output].decode("utf-8", "ignore")
-        return f"{head}\n[cut: {self._limits.output:,} of {len(raw):,} bytes]"
-
 
 def read_arguments(raw: str) -> dict[str, Any] | None:
     """Return a call's arguments as a dict, empty for empty text; None if they are not a JSON
@@ -161,9 +155,8 @@ def read_arguments(raw: str) -> dict[str, Any] | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-def argument_fault(tool: Tool, arguments: dict[str, Any]) -> str:
-    """Return one way in which arguments violate the tool's JSON schema, in words; empty if they do
-    not."""
+def _fault_of(tool: Tool, arguments: dict[str, Any]) -> str:
+    """Return one way in which arguments violate the tool's JSON schema, in words, or ""."""
     import jsonschema  # type: ignore[import-untyped]
 
     faults = jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments)
@@ -172,7 +165,7 @@ def argument_fault(tool: Tool, arguments: dict[str, Any]) -> str:
 
 
 def _error_result(call: ToolCall, line: str) -> ToolResult:
-    return ToolResult(id=call.id, name=call.name, content=line, error=True)
+    return ToolResult(id=call.id, name=call.name, content=f"error: {line}", error=True)
 
 
 async def _run_sandboxed(code: str, limits: ToolLimits) -> str:
@@ -185,6 +178,4 @@ async def _run_sandboxed(code: str, limits: ToolLimits) -> str:
     (outcome,) = await run_calls_async([code], ["str(result)"], inside)
     if outcome.ended == "value" and isinstance(outcome.value, str):
         return outcome.value
-    raise ToolError(
-        outcome.why if outcome.error != "NameError" else f"{outcome.why} (set `result`)"
-    )
+    raise ToolError(outcome.why + (" (set `result`)" if outcome.error == "NameError" else ""))

@@ -116,7 +116,7 @@ def test_a_server_that_ends_ends_the_run() -> None:
         ("reference", r"'act'.*found \$ref"),
         ("pattern", r"'act'.*found pattern.*name the tools that you want: tool_servers.it.tools"),
         ("large", r"'act'.*expected at most 16,384"),
-        ("silent", "did not list its tools within 0.5 seconds"),
+        ("silent", "no answer within 0.5 seconds"),
         ("absent", "does not start: .*ImportError: no module named nothing"),
     ],
 )

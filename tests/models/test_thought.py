@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from convbench.models.replies import reasoning_of, reasoning_tokens, split_reasoning
+from convbench.models.replies import read_reply, split_reasoning
+from convbench.schema import Reasoning
 
 
 @pytest.mark.parametrize(
@@ -47,17 +48,22 @@ def test_a_block_at_the_start_is_cut_out_and_nothing_is_lost(
     ],
 )
 def test_tokens_of_reasoning_are_a_count_or_unknown(usage: Any, tokens: int | None) -> None:
-    assert reasoning_tokens(usage) == tokens
+    found = read_message(usage=usage)
+    assert (found and found.tokens) == tokens
 
 
-def test_text_that_utf8_cannot_hold_is_mended() -> None:
-    found = reasoning_of({"reasoning_content": "half \ud800 a pair"}, None)
+def read_message(usage: Any = None, **message: Any) -> Reasoning | None:
+    """Return the reasoning in a reply."""
+    said = {"content": "A.", **message}
+    return read_reply("m", {"choices": [{"message": said}], "usage": usage}).reasoning
+
+
+def test_reasoning_comes_from_blocks_then_from_the_fields() -> None:
+    sealed = {"type": "thinking", "thinking": "why", "signature": "s", "more": 1}
+    found = read_message(thinking_blocks=[sealed], reasoning="b")
     assert found is not None
-    assert found.text == "half \ufffd a pair"
-    sealed = {"type": "thinking", "thinking": "\ud800", "signature": "s", "more": 1}
-    blocks = reasoning_of({"thinking_blocks": [sealed]}, None)
-    assert blocks is not None
-    assert blocks.model_dump_json().encode()
-    assert reasoning_of({"reasoning": "b", "reasoning_content": " "}, None).via == "reasoning"  # type: ignore[union-attr]
-    assert reasoning_of({}, {"completion_tokens_details": {"reasoning_tokens": 9}}).tokens == 9  # type: ignore[union-attr]
-    assert reasoning_of({}, {}) is None
+    assert (found.text, found.via, len(found.blocks)) == ("why", "blocks", 1)
+    found = read_message(thinking_blocks=[sealed, 7], reasoning="b", reasoning_content=" ")
+    assert found is not None
+    assert (found.text, found.via, found.blocks) == ("b", "reasoning", ())
+    assert read_message() is None

@@ -78,6 +78,8 @@ def check(plan: Plan, call: Call, body: Mapping[str, Any]) -> None:
 def _refuse_parameter(parameter: str, value: object, code: str) -> None:
     if code == "unsupported_parameter":
         message = f"Unsupported parameter: '{parameter}' is not supported with this model."
+        if parameter == "max_tokens":
+            message += " Use 'max_completion_tokens' instead."
         raise Refusal(400, BAD_REQUEST, message, code, parameter)
     if value != 1:
         message = (
