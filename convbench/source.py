@@ -14,7 +14,6 @@ from __future__ import annotations
 import codecs
 import csv
 import glob
-import gzip
 import hashlib
 import io
 import json
@@ -38,15 +37,16 @@ WHOLE = 1 << 30
 """Most bytes of a file that is one JSON value."""
 BATCH = 16
 """Rows of a parquet file that are converted at a time."""
+PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}
+"""How a file is compressed by its first bytes."""
 SKIPPED = (".md", ".txt", ".py", ".yaml", ".yml", ".toml", ".html", ".png", ".jpg", ".pdf", ".lock")
 """Endings of files of a folder that hold no rows."""
-SPLIT = re.compile(
-    r"(?i)((?:train|training|test|validation|valid|val|dev|eval)(?:_[a-z]+)?)(?:-\d+(?:-of-\d+)?)?\."
-)
+SPLIT = re.compile(r"(?i)([a-z]+(?:_[a-z]+)?)(?:-\d+(?:-of-\d+)?)?\.")
 """The name of a file of a split, of one of its shards too."""
 SPLITS = ("train", "validation", "valid", "dev", "test")
-"""Names of a single file that say its split."""
-LONE = re.compile("[\ud800-\udfff]")
+"""Names of a single file that say its split, and the order of splits."""
+UNREAD = re.compile("[\udc80-\udcff]")
+"""A byte that is not UTF-8, as Python holds it in a text."""
 MEDIA = "[media]"
 """Stands for a picture, sound or film, which is not loaded."""
 Row = tuple[str, Any]
@@ -68,9 +68,16 @@ class File:
         `columns` are read, and the others are null. Raise DataError if it cannot be opened."""
         try:
             with open_to_read(self.path) as file:
-                yield from _rows(self.name, cast("BinaryIO", file), self.path, columns)
-        except (OSError, EOFError, zlib.error) as error:
-            why = getattr(error, "strerror", None) or first_line(error)
+                head = file.read(4)
+                file.seek(0)
+                if head == b"PAR1":
+                    yield from _parquet_rows(self.name, self.path, columns)
+                elif head == b"PK\x03\x04":
+                    yield from _archive_rows(self.name, file)
+                else:
+                    yield from _text_rows(self, file, PACKED.get(head[:2]))
+        except (OSError, EOFError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+            why = getattr(error, "strerror", None) or first_line(error, 120)
             raise DataError(f"{self.name}: cannot be read: {why}") from None
 
 
@@ -116,7 +123,7 @@ def _is_data(path: Path) -> bool:
 def split_of(path: Path) -> str | None:
     """Return the split that a file's name says, of one of its shards too; None if it says none."""
     match = SPLIT.match(path.name)
-    return match[1] if match else None
+    return match[1] if match and normal_split(match[1]) else None
 
 
 def normal_split(name: str | None) -> str | None:
@@ -142,43 +149,24 @@ def open_hub(
 
 def split_order(name: str) -> tuple[int, str]:
     """Return the key by which splits are sorted: train, validation, dev, test, then by name."""
-    order = ("train", "validation", "dev", "test")
-    return (order.index(name) if name in order else len(order), name)
+    return (SPLITS.index(name) if name in SPLITS else len(SPLITS), name)
 
 
-def _rows(name: str, file: BinaryIO, path: Path, columns: Collection[str] | None) -> Iterator[Row]:
-    """Yield the rows of a file by its first bytes."""
-    head = file.read(4)
-    file.seek(0)
-    if head[:2] == b"\x1f\x8b":
-        with gzip.open(file) as inner:
-            yield from _text_rows(name, cast("BinaryIO", inner), path)
-    elif head == b"\x28\xb5\x2f\xfd":
+def _text_rows(file: File, content: BinaryIO, packed: str | None) -> Iterator[Row]:
+    """Yield the rows of a text, compressed or not."""
+    if packed:
         import pyarrow
 
-        with pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd") as stream:
-            yield from _text_rows(name, cast("BinaryIO", io.BufferedReader(stream)), path)
-    elif head == b"PAR1":
-        yield from _parquet_rows(name, path, columns)
-    elif head == b"PK\x03\x04":
-        yield from _archive_rows(name, path)
-    else:
-        yield from _text_rows(name, file, path)
-
-
-def _text_rows(name: str, file: BinaryIO, path: Path) -> Iterator[Row]:
-    ending = Path(path.name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
-    return _csv_rows(name, file) if ending in (".csv", ".tsv") else _json_rows(name, file)
+        content = cast("BinaryIO", io.BufferedReader(pyarrow.input_stream(content, packed)))
+    ending = Path(file.path.name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
+    yield from (_csv_rows if ending in (".csv", ".tsv") else _json_rows)(file.name, content)
 
 
 def _json_rows(name: str, file: BinaryIO) -> Iterator[Row]:
     """Yield the values of JSON lines, or the one value of a JSON file. It is the latter if its
     first line alone is no value, or there is no other line."""
     lines = enumerate(iter(lambda: file.readline(LINE + 1), b""), 1)
-    first = next(((number, line) for number, line in lines if line.strip()), None)
-    if first is None:
-        return
-    number, line = first
+    number, line = next(((number, line) for number, line in lines if line.strip()), (0, b""))
     line = line.removeprefix(codecs.BOM_UTF8)
     value = _load(line)
     if isinstance(value, DataError) and line.lstrip()[:1] in (b"[", b"{"):
@@ -188,7 +176,8 @@ def _json_rows(name: str, file: BinaryIO) -> Iterator[Row]:
             yield name, whole
             return
         lines = enumerate(io.BytesIO(rest), number + 1)
-    yield f"{name}:{number}", value
+    if number:
+        yield f"{name}:{number}", value
     for number, line in lines:
         if line.strip():
             yield f"{name}:{number}", _load(line)
@@ -204,21 +193,13 @@ def _load(data: bytes, most: int = LINE) -> Any:
     except orjson.JSONDecodeError:
         pass
     try:
-        return _mended(json.loads(data.decode(), parse_constant=lambda _: None))
+        value = json.loads(data.decode(), parse_constant=lambda _: None)
+        text = json.dumps(value, ensure_ascii=False)
+        return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     except UnicodeDecodeError:
         return DataError("bytes that are not UTF-8")
     except (ValueError, RecursionError):
         return DataError("not JSON")
-
-
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return LONE.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_mended(item) for item in value]
-    if isinstance(value, dict):
-        return {_mended(key): _mended(item) for key, item in value.items()}
-    return value
 
 
 def _csv_rows(name: str, file: BinaryIO) -> Iterator[Row]:
@@ -226,99 +207,85 @@ def _csv_rows(name: str, file: BinaryIO) -> Iterator[Row]:
     semicolons."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     head = text.readline()
-    names = next(csv.reader([head], delimiter=(sign := max(",\t;", key=head.count))), [])
+    sign = max(",\t;", key=head.count)
+    names = next(csv.reader([head], delimiter=sign), [])
     twice = [column for column in names if names.count(column) > 1]
     if twice:
         raise DataError(f"{name}:1: found two columns {twice[0]!r}; expected one")
-    before = csv.field_size_limit(LINE)
+    csv.field_size_limit(LINE)
+    reader, number = csv.reader(text, delimiter=sign), 2
     try:
-        reader = csv.reader(text, delimiter=sign)
-        while True:
-            where = f"{name}:{reader.line_num + 2}"
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                yield where, DataError(f"no row of a table ({error})")
-                continue
-            if cells is None:
-                return
+        for cells in reader:
+            where, number = f"{name}:{number}", reader.line_num + 2
             if len(cells) > len(names):
                 yield where, DataError(f"found {len(cells)} cells; expected {len(names)}")
-            elif any(LONE.search(cell) for cell in cells):
+            elif any(map(UNREAD.search, cells)):
                 yield where, DataError("bytes that are not UTF-8")
             elif any(cells):
                 yield where, dict(zip(names, cells, strict=False))
-    finally:
-        csv.field_size_limit(before)
-        text.detach()
+    except csv.Error as error:
+        yield f"{name}:{number}", DataError(f"no row of a table ({error})")
 
 
 def _parquet_rows(name: str, path: Path, columns: Collection[str] | None) -> Iterator[Row]:
-    import pyarrow
-    import pyarrow.parquet
+    from pyarrow.parquet import ParquetFile
 
-    number = 0
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            read = [n for n in names if columns is None or n in columns] or names[:1]
-            for batch in file.iter_batches(batch_size=BATCH, columns=read, use_threads=False):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{name}:{number}", dict.fromkeys(names) | _plain(row)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{name}: cannot be read as parquet: {first_line(error, 120)}") from None
+    with ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        read = [n for n in names if columns is None or n in columns] or names[:1]
+        batches = file.iter_batches(batch_size=BATCH, columns=read, use_threads=False)
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for number, row in enumerate(rows, 1):
+            yield f"{name}:{number}", dict.fromkeys(names) | _plain(row)
 
 
 def _plain(value: Any) -> Any:
     """Return a value of JSON: pictures, sounds and other bytes as marks, times as text."""
+    if isinstance(value, bytes) or (isinstance(value, dict) and value.keys() == {"bytes", "path"}):
+        return MEDIA
     if isinstance(value, dict):
-        if value.keys() == {"bytes", "path"}:
-            return MEDIA
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return MEDIA
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _archive_rows(name: str, path: Path) -> Iterator[Row]:
+def _archive_rows(name: str, file: BinaryIO) -> Iterator[Row]:
     """Yield the samples of an archive of Inspect's, each as {"header": …, "sample": …}."""
-    try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise DataError(f"{name}: is no archive that can be read: {error}") from None
-    with archive:
-        entries = {entry.filename: entry for entry in archive.infolist()}
-        heads = [n for n in ("header.json", "_journal/start.json") if n in entries]
-        header = _unpack(archive, path, entries[heads[0]]) if heads else {}
-        for entry in sorted(n for n in entries if re.fullmatch(r"samples/.+\.json", n)):
-            sample = _unpack(archive, path, entries[entry])
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+        heads = [n for n in ("header.json", "_journal/start.json") if n in names]
+        header = _unpack(archive, heads[0], file) if heads else {}
+        for entry in sorted(n for n in names if re.fullmatch(r"samples/.+\.json", n)):
+            sample = _unpack(archive, entry, file)
             is_read = not isinstance(sample, DataError)
             yield f"{name}: {entry}", {"header": header, "sample": sample} if is_read else sample
 
 
-def _unpack(archive: zipfile.ZipFile, path: Path, entry: zipfile.ZipInfo) -> Any:
+def _unpack(archive: zipfile.ZipFile, name: str, file: BinaryIO) -> Any:
     """Return the value of one file of an archive, or the DataError that says why there is none.
 
     Zstandard, which `zipfile` cannot read, follows a header of 30 bytes, the file's name and an
     extra field (APPNOTE 6.3.10, 4.3.7).
     """
-    import pyarrow
+    import zstandard
 
-    most = 4 * LINE
+    entry, most = archive.getinfo(name), 4 * LINE
     try:
         if entry.compress_type != 93:
-            with archive.open(entry) as file:
-                return _load(file.read(most + 1), most)
-        with open_to_read(path) as packed:
-            packed.seek(entry.header_offset)
-            head = packed.read(30)
-            sizes = (int.from_bytes(head[at : at + 2], "little") for at in (26, 28))
-            packed.seek(sum(sizes), 1)
-            data = pyarrow.BufferReader(packed.read(min(entry.compress_size, most)))
-        with pyarrow.CompressedInputStream(data, "zstd") as stream:
+            with archive.open(entry) as plain:
+                return _load(plain.read(most + 1), most)
+        file.seek(entry.header_offset + 26)
+        sizes = [int.from_bytes(file.read(2), "little") for _ in range(2)]
+        file.seek(sum(sizes), 1)
+        with zstandard.ZstdDecompressor().stream_reader(file, closefd=False) as stream:
             return _load(stream.read(most + 1), most)
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError) as error:
-        return DataError(f"cannot be unpacked: {error}")
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        zlib.error,
+        zipfile.BadZipFile,
+        zstandard.ZstdError,
+    ) as e:
+        return DataError(f"cannot be unpacked: {e}")

@@ -1,11 +1,11 @@
 """A chat in any shape: a dialogue, a request or response of a model, a text; in rows of sets as in
-what programs that trace models log, there often as JSON text in JSON text.
-"""
+what programs that trace models log, there often as JSON text in JSON text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
 from convbench.formats.dialects import (
@@ -15,10 +15,11 @@ from convbench.formats.dialects import (
     read_content,
     read_message,
     response_items,
+    set_fields,
     text_in,
 )
 from convbench.formats.log import LogMessage, Role
-from convbench.formats.values import as_mapping, as_text, first_of, parsed, without_nulls
+from convbench.formats.values import as_mapping, as_text, first_of, kept, parsed, without_nulls
 
 DIALOGUES = (
     *("conversations", "conversation", "messages", "dialogue", "dialog", "trajectory", "traj"),
@@ -28,7 +29,7 @@ DIALOGUES = (
 INSIDE = (
     *("choices", "candidates", "generations", "output", "message", "kwargs", "args", "input"),
     *("prompt", "response", "completion", "completions", "raw", "content", "text", "full_text"),
-    *("problem", "body"),
+    *("problem", "body", "gen_args_0", "arg_0"),
 )
 """Keys under which a request or response holds the rest, in the order they are looked for."""
 ASKED = ("user", "human", "input", "instruction")
@@ -61,31 +62,25 @@ def is_dialogue(value: Any, *, texts: bool = False) -> bool:
     value = parsed(value)
     if isinstance(value, dict):
         return bool(role_name(value)) or any(is_dialogue(value.get(name)) for name in DIALOGUES)
-    if not isinstance(value, list) or not value:
-        return False
+    kinds = (role_name, _exchange, lambda item: texts and isinstance(item, str))
     return (
-        all(map(role_name, value))
-        or all(map(_exchange, value))
-        or (texts and all(isinstance(item, str) for item in value))
+        isinstance(value, list) and value != [] and any(all(map(is_it, value)) for is_it in kinds)
     )
 
 
 def _exchange(item: Any) -> tuple[Any, Any] | None:
     """Return (what was asked, what was said) of an object or list of both."""
-    if isinstance(item, list) and len(item) == 2 and isinstance(item[0], str):
+    if isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
         return item[0], item[1]
-    asked, said = (
-        next((k for k in names if isinstance(item, dict) and k in item), None)
-        for names in (ASKED, SAID)
-    )
-    return (item[asked], item[said]) if asked and said else None
+    fields = item if isinstance(item, dict) else {}
+    asked, said = (next((k for k in names if k in fields), None) for names in (ASKED, SAID))
+    return (fields[asked], fields[said]) if asked and said else None
 
 
-def interleave(asked: Iterable[Any], said: Iterable[Any]) -> list[LogMessage]:
-    """Return the messages of what was asked and what was said, in turn."""
+def interleave(texts: Iterable[Any]) -> list[LogMessage]:
+    """Return the messages of texts that were said in turn, the user's first."""
     roles: tuple[Role, Role] = ("user", "assistant")
-    pairs = zip(asked, said, strict=False)
-    return [LogMessage(r, as_text(t)) for pair in pairs for r, t in zip(roles, pair, strict=True)]
+    return [LogMessage(roles[number % 2], as_text(text)) for number, text in enumerate(texts)]
 
 
 def read_dialogue(value: Any) -> list[LogMessage]:
@@ -93,12 +88,10 @@ def read_dialogue(value: Any) -> list[LogMessage]:
     assistant before it. Raise LeftOut for an unknown role or a call that cannot be read."""
     value = parsed(value)
     if isinstance(value, dict) and not role_name(value):
-        value = parsed(next(value[name] for name in DIALOGUES if is_dialogue(value.get(name))))
+        return read_dialogue(next(value[k] for k in DIALOGUES if is_dialogue(value.get(k))))
     items = value if isinstance(value, list) else [value]
-    if isinstance(items[0], str):
-        return [m for m in interleave(items[::2], [*items[1::2], ""]) if m.text]
     if not role_name(items[0]):
-        return interleave(*zip(*filter(None, map(_exchange, items)), strict=True))
+        return interleave(text for item in items for text in (_exchange(item) or [item]))
     out: list[LogMessage] = []
     for number, item in enumerate(items):
         messages = read_message({"role": role_name(item), **without_nulls(item)})
@@ -111,16 +104,13 @@ def read_dialogue(value: Any) -> list[LogMessage]:
 def marked(text: str) -> list[LogMessage]:
     """Return the messages of a dialogue that is one text, "Human: … Assistant: …"; none if it does
     not begin with a marker, or all its markers are of one kind. An open last marker is no turn."""
-    found = list(MARK.finditer(text))
-    names = ["user" if m[1].lower() == "hum" else m[1].lower() for m in found]
-    if not found or text[: found[0].start()].strip() or len(set(names)) < 2:
+    before, *rest = MARK.split(text)
+    roles = [ROLES[name.lower()] for name in rest[::2]]
+    if before.strip() or len(set(roles)) < 2:
         return []
-    ends = [m.start() for m in found[1:]] + [len(text)]
-    messages = [
-        LogMessage(ROLES[name], text[m.end() : end].replace("<|endoftext|>", "").strip())
-        for name, m, end in zip(names, found, ends, strict=True)
-    ]
-    return messages if messages[-1].text else messages[:-1]
+    texts = [said.replace("<|endoftext|>", "").strip() for said in rest[1::2]]
+    messages = [LogMessage(role, said) for role, said in zip(roles, texts, strict=True)]
+    return messages if texts[-1] else messages[:-1]
 
 
 def is_call(item: Any) -> bool:
@@ -138,21 +128,25 @@ def read_chat(value: Any, role: Role, depth: int = 0) -> list[LogMessage]:
     if value in (None, "", "None", [], {}) or depth > 6:
         return []
     if isinstance(value, str):
-        return _printed(value) or marked(value) or [LogMessage(role, value)]
-    if is_dialogue(value) and not (isinstance(value, dict) and _system(value)):
+        printed = REPR.findall(value) if value.startswith("role='") else []
+        if printed:
+            return [LogMessage(ROLES[who], text_in(parsed(f"[{said}]"))) for who, said in printed]
+        return marked(value) or [LogMessage(role, value)]
+    system = _system(value) if isinstance(value, dict) else ""
+    if is_dialogue(value) and not system:
         return read_dialogue(value)
-    if isinstance(value, dict):
-        return _read_object(value, role, depth + 1)
-    return _read_list(value, role, depth + 1) if isinstance(value, list) else []
-
-
-def _printed(text: str) -> list[LogMessage]:
-    found = REPR.findall(text) if text.startswith("role='") else []
-    return [
-        LogMessage(ROLES[name], "" if said == "None" else as_text(parsed(f"[{said}]")[0]))
-        for name, said in found
-        if name in ROLES
-    ]
+    if isinstance(value, list):
+        return _read_list(value, role, depth + 1)
+    if not isinstance(value, dict):
+        return []
+    if isinstance(value.get("id"), list) and "kwargs" in value:  # LangChain's own JSON
+        return read_chat({"type": value["id"][-1], **as_mapping(value["kwargs"])}, role, depth + 1)
+    key = next(iter(kept(value, "parts", *DIALOGUES, *INSIDE)), None)
+    inner = value.get(key)
+    said = read_content(inner, role) if key == "parts" else read_chat(inner, role, depth + 1)
+    if said:
+        said[-1].finish = first_of(value, "finish_reason", "stop_reason") or said[-1].finish
+    return ([LogMessage("system", system)] if system else []) + said
 
 
 def _read_list(values: list[Any], role: Role, depth: int) -> list[LogMessage]:
@@ -170,58 +164,30 @@ def _read_list(values: list[Any], role: Role, depth: int) -> list[LogMessage]:
     return [message for value in values for message in read_chat(value, role, depth)]
 
 
-def _system(fields: Mapping[str, Any]) -> str:
-    holders = (fields, as_mapping(fields.get("config")))
-    found = [holder[name] for holder in holders for name in SYSTEMS if holder.get(name)]
-    return next((text for value in found if (text := system_text(value))), "")
-
-
 def system_text(value: Any) -> str:
     """Return the text of a system prompt: a text, parts, or an object of parts."""
     return text_in(value["parts"] if isinstance(value, dict) and "parts" in value else value)
 
 
-def _read_object(fields: dict[str, Any], role: Role, depth: int) -> list[LogMessage]:
-    if isinstance(fields.get("id"), list) and "kwargs" in fields:  # LangChain's own JSON
-        return read_chat({"type": fields["id"][-1], **as_mapping(fields["kwargs"])}, role, depth)
-    text = _system(fields)
-    out = [LogMessage("system", text)] if text else []
-    if "parts" in fields:
-        return out + read_content(fields["parts"], role)
-    key = next((k for k in (*DIALOGUES, *INSIDE) if fields.get(k) not in (None, "", [], {})), None)
-    inner = read_chat(fields[key], role, depth) if key else []
-    finish = first_of(fields, "finish_reason", "stop_reason")
-    if finish and inner:
-        inner[-1].finish = as_text(finish)
-    return out + inner
+def _system(fields: dict[str, Any]) -> str:
+    holders = (fields, as_mapping(fields.get("config")))
+    found = (system_text(value) for place in holders for value in kept(place, *SYSTEMS).values())
+    return next(filter(None, found), "")
 
 
 def read_exchange(asked: Any, said: Any, **own: Any) -> list[LogMessage]:
     """Return the messages of a call: its input and, if it does not end with it, its output; `own`
     are fields of the reply that the log says beside it."""
     messages, reply = read_chat(asked, "user"), read_chat(said, "assistant")
-    if len(reply) > len(messages) and same(reply[: len(messages)], messages):
-        reply = reply[len(messages) :]
-    if not any(message.role == "system" for message in messages):
-        messages = [m for m in reply if m.role == "system"] + messages
-    reply = [message for message in reply if message.role != "system"]
-    for message in reply:
-        for name, value in own.items():
-            setattr(message, name, value)
-    return messages + reply
-
-
-def same(some: list[LogMessage], others: list[LogMessage]) -> bool:
-    """Return whether two dialogues say the same, white space aside."""
-    texts = ([(m.role, m.text.strip()) for m in messages] for messages in (some, others))
-    return next(texts) == next(texts)
+    set_fields((message for message in reply if message.role != "system"), own)
+    return joined(messages, reply)
 
 
 def joined(prompt: list[LogMessage], reply: list[LogMessage]) -> list[LogMessage]:
-    """Return the prompt and a reply, whose beginning may be the prompt, as one dialogue."""
-    asked, said = ([m for m in part if m.role != "system"] for part in (prompt, reply))
-    if len(said) <= len(asked) or not same(asked, said[: len(asked)]):
-        return prompt + reply
-    if len(said) < len(reply):  # with a system prompt of its own
-        return reply
-    return [m for m in prompt if m.role == "system"] + reply
+    """Return the prompt and a reply, whose beginning may be the prompt, as one dialogue, with the
+    prompt's system prompt, else the reply's."""
+    lead, asked = (list(takewhile(lambda m: m.role == "system", part)) for part in (reply, prompt))
+    said, body = prompt[len(asked) :], reply[len(lead) :]
+    before, after = ([(m.role, m.text.strip()) for m in part] for part in (said, body))
+    is_whole = len(after) > len(before) and after[: len(before)] == before
+    return (asked or lead) + said + (body[len(said) :] if is_whole else body)

@@ -1,7 +1,6 @@
 """How nearly all formats write a message: a role with content, whose parts may be texts, thoughts,
 calls, results and pictures (OpenAI, Anthropic, Bedrock, Gemini, OpenTelemetry, Vercel, LangChain),
-or an item of OpenAI's Responses; and how they write the tools that were offered.
-"""
+or an item of OpenAI's Responses; and how they write the tools that were offered."""
 
 from __future__ import annotations
 
@@ -10,20 +9,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from convbench.formats import values
 from convbench.formats.log import Call, LeftOut, LogMessage, Role, Usage
-from convbench.formats.values import (
-    as_list,
-    as_mapping,
-    as_number,
-    as_text,
-    first_of,
-    kept,
-    parsed,
-    without_nulls,
-)
+from convbench.formats.values import as_list, as_mapping, as_number, as_text, first_of, kept, parsed
 
 NAMES: Mapping[Role, str] = {
-    "user": "user human prompter input humanmessage",
+    "user": "user human hum prompter input humanmessage",
     "assistant": "assistant gpt chatgpt bot model ai bard bing claude agent output gemini "
     "function_call tool_call tool_calls caller conclusion aimessage aimessagechunk",
     "system": "system developer systemmessage",
@@ -33,15 +24,12 @@ NAMES: Mapping[Role, str] = {
 ROLES = {name: role for role, names in NAMES.items() for name in names.split()}
 """Our role by the names in use, in small letters."""
 CALL_ROLES = ("function_call", "tool_call", "tool_calls")
-"""Roles of messages that are a call."""
+CONTENT = ("content", "value", "parts", "text", "system_prompt")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 MASKS = ("weight", "loss", "train", "trainable", "loss_mask", "training")
 """Keys of a message that is not to be learnt if they are 0 or false."""
 MARKS = ("tool_call_id", "toolCallId", "call_id", "tool_use_id", "toolUseId", "mcp_tool_use_id")
-"""Keys under which a result names its call."""
-CONTENT = ("content", "value", "parts", "text", "system_prompt")
-TEXTS = ("", "text", "inputtext", "outputtext", "summarytext", "refusal")
-"""Types of parts that are text, without signs between the words."""
+"""Keys under which a call is named."""
 PERSONAL = ("hashed_ip", "header", "ip")
 """Keys that tell who somebody is, which are not kept."""
 KNOWN = {
@@ -51,6 +39,11 @@ KNOWN = {
     *(CONTENT + THOUGHTS + MASKS + MARKS + PERSONAL),
 }
 """Keys of a message that are read, or not kept; others are metadata."""
+CALLS = ("tooluse", "call")
+RESULTS = ("toolresult", "toolcallresponse", "calloutput", "functionresponse")
+THINKING = ("thinking", "reasoning", "redactedthinking", "think", "reasoningcontent")
+TEXTS = ("text", "inputtext", "outputtext", "summarytext", "refusal")
+"""Types of parts, or how they end, without signs between the words."""
 THINK = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.S)
 """Reasoning in tags before a text, as exports write it."""
 
@@ -63,17 +56,22 @@ def as_role(name: Any) -> Role:
     return role
 
 
-def as_call(raw: Any) -> Call:
-    """Return a call as OpenAI writes it, nested or flat, as an object or as JSON text; and as the
-    parts of other formats write it. Raise LeftOut if it has no name."""
+def as_call(raw: Any, name: str | None = None) -> Call:
+    """Return a call in any dialect, nested or flat, as an object or JSON text, of the tool `name`
+    if it says no other. Raise LeftOut without a name."""
     fields = as_mapping(raw)
-    nested = first_of(fields, "function", "functionCall", "toolUse")
+    nested = fields.get("function")
     inner = nested if isinstance(nested, dict) else fields
-    name = first_of(inner, "name", "toolName", "tool_name", "function_name") or nested
+    name = first_of(inner, "name", "toolName", "tool_name", "function_name") or nested or name
     if not isinstance(name, str):
         raise LeftOut("a call without the name of a tool")
-    given = first_of(inner, "arguments", "input", "args", "parameters")
-    mark = first_of(fields, "id", *MARKS) or first_of(inner, "id", *MARKS)
+    given, text = (
+        first_of(inner, "arguments", "args", "parameters"),
+        first_of(inner, "input", "action"),
+    )
+    if given is None and text is not None:
+        given = text if text == "" or isinstance(parsed(text), dict) else {"input": text}
+    mark = first_of(fields, *MARKS, "id") or first_of(inner, *MARKS, "id")
     return Call(name, arguments_text(given), None if mark is None else str(mark))
 
 
@@ -86,7 +84,7 @@ def arguments_text(value: Any) -> str:
         json.loads(value)
         return str(value)
     except (TypeError, ValueError, RecursionError):
-        return json.dumps(without_nulls(parsed(value)), ensure_ascii=False, default=str)
+        return json.dumps(values.without_nulls(parsed(value)), ensure_ascii=False, default=str)
 
 
 def wire_tools(value: Any) -> list[dict[str, Any]]:
@@ -95,15 +93,13 @@ def wire_tools(value: Any) -> list[dict[str, Any]]:
     tools = []
     for fields in map(as_mapping, as_list(value)):
         tool = as_mapping(first_of(fields, "function", "toolSpec")) or fields
-        if not isinstance(tool.get("name"), str):
-            continue
         schema = as_mapping(first_of(tool, "parameters", "input_schema", "inputSchema"))
         schema = as_mapping(schema.get("json")) or schema
         if not isinstance(schema.get("properties"), dict):
             schema = {} if schema.get("type") == "object" else {"properties": schema}
-        about = {"name": tool["name"], "description": as_text(tool.get("description"))}
+        about = {"name": tool.get("name"), "description": as_text(tool.get("description"))}
         about["parameters"] = {**schema, "type": "object"}
-        tools.append({"type": "function", "function": about})
+        tools += [{"type": "function", "function": about}] if isinstance(about["name"], str) else []
     return tools
 
 
@@ -117,32 +113,26 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
     texts: list[str] = []
     thoughts: list[str] = []
     results: list[LogMessage] = []
-    for part in value if isinstance(value, list) else [] if value is None else [value]:
-        if not isinstance(part, dict):
-            texts.append(as_text(part))
-            continue
-        kind = re.sub(r"[^a-z]", "", str(part.get("type") or "").lower())
-        call = as_mapping(first_of(part, "toolUse", "functionCall", "function_call"))
-        result = as_mapping(first_of(part, "toolResult", "functionResponse", "function_response"))
-        thought = as_mapping(as_mapping(part.get("reasoningContent")).get("reasoningText"))
-        if call or kind.endswith(("tooluse", "toolcall", "functioncall")):
-            said.calls.append(as_call(call or part))
-            if part.get("result") is not None:  # called where the model runs
-                results.append(_result(part))
-        elif result or kind.endswith(("toolresult", "toolcallresponse", "functioncalloutput")):
-            results.append(_result(result or part))
-        elif (
-            thought
-            or part.get("thought") is True
-            or kind in ("thinking", "reasoning", "redactedthinking", "think")
-        ):
-            names = ("thinking", "reasoning", "text", "content", "summary")
-            thoughts.append(text_in(first_of(thought or part, *names)))
+    for item in value if isinstance(value, list) else [] if value is None else [value]:
+        part: dict[str, Any] = item if isinstance(item, dict) else {"text": as_text(item)}
+        name = part.get("type") or "text"
+        if "type" not in part and "text" not in part:  # of Bedrock and Gemini the key is the type
+            name, part = next(((k, v) for k, v in part.items() if isinstance(v, dict)), ("", part))
+        kind = re.sub(r"[^a-z]", "", str(name).lower())
+        found = first_of(part, "output", "result")
+        if kind.endswith(CALLS):
+            said.calls.append(as_call(part, str(name).removesuffix("_call")))
+        if kind.endswith(RESULTS) or (kind.endswith(CALLS) and found is not None):
+            found = first_of(part, "content", "output", "result", "response")
+            results.append(_result(part, found, first_of(part, *MARKS, "id")))
+        elif kind in THINKING or part.get("thought") is True:
+            keys = ("thinking", "reasoning", "text", "content", "summary", "reasoningText")
+            thoughts.append(text_in(first_of(part, *keys)))
         elif kind in TEXTS:
             texts.append(text_in(first_of(part, "text", "content", "refusal", "value")))
         elif kind == "document" and isinstance(as_mapping(part.get("source")).get("data"), str):
             texts.append(part["source"]["data"])
-        else:
+        elif not kind.endswith(CALLS):
             texts.append("[image]" if "image" in kind else f"[{kind}]")
             said.pictures += 1
     said.text = "\n".join(filter(None, texts))
@@ -152,18 +142,18 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
 
 def text_in(value: Any) -> str:
     """Return the text of a content."""
-    return read_content(value)[0].text
+    return read_content(value)[0].text if isinstance(value, list | dict) else as_text(value)
 
 
-def _result(part: Mapping[str, Any]) -> LogMessage:
-    """Return the result of a call that stands in a content."""
-    error = bool(part.get("is_error") or part.get("isError") or part.get("status") == "error")
-    value = first_of(part, "content", "output", "result", "response")
-    return result_message(value, first_of(part, *MARKS, "id"), error=error)
+def _result(fields: Mapping[str, Any], value: Any, mark: Any) -> LogMessage:
+    failed = any(fields.get(name) for name in ("is_error", "isError", "error"))
+    return result_message(value, mark, error=failed or fields.get("status") == "error")
 
 
 def result_message(value: Any, mark: Any, *, error: bool = False) -> LogMessage:
     """Return a tool's result from its content: text, parts, or any other value as JSON."""
+    if as_mapping(value).keys() == {"output", "metadata"}:  # Codex's envelope
+        value = as_mapping(value)["output"]
     is_parts = isinstance(value, list) and all(
         isinstance(part, dict) and ("type" in part or "text" in part) for part in value
     )
@@ -181,40 +171,43 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     """
     name = str(first_of(item, "role", "from", "type"))
     role, value = as_role(name), first_of(item, *CONTENT)
-    if role == "tool" and isinstance(value, dict) and "function" in value:
-        return []
     calls = item.get("tool_calls") or as_mapping(item.get("additional_kwargs")).get("tool_calls")
     if name.lower() in CALL_ROLES:
         calls, value = as_list(value) or [value], None
     elif isinstance(value, str) and value.startswith('[{"function"'):
         calls, value = value, None
     said, *results = read_content(value, role)
-    if role == "tool" and results:
-        return results
-    if role == "tool":
+    if role == "tool" and not results and not (isinstance(value, dict) and "function" in value):
         mark = first_of(item, *MARKS) or next(iter(as_list(item.get("tool_call_ids"))), None)
-        error = bool(item.get("is_error") or item.get("isError") or item.get("error"))
-        return [result_message(value, mark, error=error)]
+        return [_result(item, value, mark)]
+    if role == "tool":
+        return results
+    words = item.get("function_calls")  # of OLMo, in words
     said.text = said.text or as_text(item.get("refusal"))
-    if isinstance(item.get("function_calls"), str):  # in words
-        said.text = "\n".join(filter(None, (said.text, item["function_calls"])))
-    made = [*as_list(calls), *([item["function_call"]] if item.get("function_call") else [])]
+    said.text = "\n".join(filter(None, (said.text, words if isinstance(words, str) else "")))
+    made = [*as_list(calls), *filter(None, [item.get("function_call")])]
     said.calls = [*map(as_call, made), *said.calls]
     said.name = item["name"] if isinstance(item.get("name"), str) else None
     said.context = any(as_number(mask) == 0 for mask in kept(item, *MASKS).values())
     said.extra = kept(item, *(key for key in item if key not in KNOWN))
-    if role != "assistant":
-        said.reasoning = ""
-    else:
+    if role == "assistant":
         said.reasoning = as_text(first_of(item, *THOUGHTS)) or said.reasoning
         if (tags := THINK.match(said.text)) and not said.reasoning:
             said.reasoning, said.text = tags[1], said.text[tags.end() :]
         said.model = item["model"] if isinstance(item.get("model"), str) else None
         said.finish = first_of(item, "finish_reason", "stop_reason", "stopReason")
-        for key, setting in own.items():
-            setattr(said, key, setting)
+        set_fields([said], own)
+    else:
+        said.reasoning = ""
     only_results = results and not (said.text or said.calls or said.reasoning or said.pictures)
     return ([] if only_results else [said]) + results
+
+
+def set_fields(messages: Iterable[LogMessage], fields: Mapping[str, Any]) -> None:
+    """Set fields of messages that their source says elsewhere."""
+    for message in messages:
+        for name, value in fields.items():
+            setattr(message, name, value)
 
 
 def read_messages(items: Iterable[Any], **own: Any) -> list[LogMessage]:
@@ -227,25 +220,12 @@ def response_items(items: Iterable[Any], **own: Any) -> list[LogMessage]:
     a search that the provider ran, are calls with what of their arguments can be read."""
     out: list[LogMessage] = []
     for item in items:
-        kind = item.get("type", "message")
-        mark = item.get("call_id") or item.get("id")
-        result = first_of(item, "output", "result")
-        if kind == "message" or "role" in item:
+        if item.get("type", "message") == "message" or "role" in item:
             out += read_message({**item, "type": "message"}, **own)
-        elif kind == "reasoning":
-            thought = text_in(first_of(item, "content", "summary"))
-            out += [LogMessage("assistant", reasoning=thought, **own)] if thought else []
-        elif kind.endswith("_output"):
-            inside = as_mapping(result)  # Codex has an envelope
-            is_packed = {"output", "metadata"} == inside.keys()
-            out.append(result_message(inside["output"] if is_packed else result, mark))
-        elif kind.endswith("_call"):
-            given = first_of(item, "arguments", "action", "input")
-            whole = isinstance(parsed(given), dict) or given in (None, "")
-            text = arguments_text(given if whole else {"input": given})
-            call = Call(str(item.get("name") or kind.removesuffix("_call")), text, mark)
-            out.append(LogMessage("assistant", calls=[call], **own))
-            out += [] if result is None else [result_message(result, mark)]
+            continue
+        made = [m for m in read_content(item) if m.calls or m.reasoning or m.role == "tool"]
+        set_fields((m for m in made if m.role == "assistant"), own)
+        out += made
     return out
 
 

@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
-LONGEST_LITERAL = 1 << 20
-"""Most characters of a Python literal that are parsed."""
-
 
 def as_text(value: Any) -> str:
     """Return a text as it is, nothing as an empty text, any other value as JSON."""
@@ -40,7 +37,7 @@ def parsed(value: Any) -> Any:
     try:
         read = json.loads(value)
     except (ValueError, RecursionError):
-        if value.lstrip().startswith('"') or len(value) > LONGEST_LITERAL:
+        if value.lstrip().startswith('"') or len(value) > 1 << 20:
             return value
         try:  # NumPy writes lists without commas
             read = ast.literal_eval(re.sub(r"\}[ \t]*+\n\s*+\{", "}, {", value.strip()))

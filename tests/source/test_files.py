@@ -170,12 +170,12 @@ def test_rows_of_kilobytes_that_stand_for_megabytes(tmp_path: Path, name: str) -
 
 
 UNREADABLE: dict[str, tuple[Content, str]] = {
-    "x.parquet": (b"PAR1" + bytes(100) + b"PAR1", "cannot be read as parquet"),
-    "cut.parquet": (lambda: parquet()[:-40] + bytes(40), "cannot be read as parquet"),
+    "x.parquet": (b"PAR1" + bytes(100) + b"PAR1", "cannot be read"),
+    "cut.parquet": (lambda: parquet()[:-40] + bytes(40), "cannot be read"),
     "x.gz": (b"\x1f\x8b" + bytes(30), "cannot be read"),
     "cut.gz": (gzip.compress(LINES)[:-12], "cannot be read"),
     "x.zst": (b"\x28\xb5\x2f\xfd" + bytes(9), "cannot be read"),
-    "x.eval": (b"PK\x03\x04" + bytes(9), "no archive that can be read"),
+    "x.eval": (b"PK\x03\x04" + bytes(9), "cannot be read: File is not a zip"),
     "twice.csv": (b"q,q\n1,2\n", "found two columns 'q'"),
 }
 

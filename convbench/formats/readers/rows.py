@@ -23,7 +23,6 @@ from convbench.formats.chats import (
 from convbench.formats.columns import (
     Row,
     columns,
-    first,
     snake,
     take,
     take_replies,
@@ -39,15 +38,13 @@ PROMPTS = (
     *("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents"),
     *("request", "arguments"),
 )
+REFERENCES = ("solution", "target", "targets")
 REPLIES = (
     *("completion", "response", "output", "outputs", "actual_output", "generation", "resps"),
     *("result", "target", "targets", "solution", "answer", "answers"),
 )
-RENDERED = ("arguments", "resps")
-"""Columns of lm-eval, whose first text is what was sent, or the reply."""
-REFERENCES = ("answer", "solution", "target", "targets")
-"""Replies that are a reference if there is another reply."""
-HIDDEN = (*REFERENCES[1:], "ground_truth", "reference", "expected_output", "reward_model")
+"""Columns of a reply; the references among them are one if there is no other reply."""
+HIDDEN = (*REFERENCES, "ground_truth", "reference", "expected_output", "reward_model")
 TASKS = ("example_id", "task_id", "prompt_id", "instance_id")
 EPISODES = ("run_id", "trial_name", "task")
 """Columns that tell one run from another where a row is an episode with all before it."""
@@ -58,11 +55,11 @@ EXPECTED = (
 )
 
 
-def recognises(first_row: object) -> bool:
+def recognises(first: object) -> bool:
     """An object with a dialogue, a prompt, or several replies."""
-    row = columns(first_row) if isinstance(first_row, dict) else {}
-    talks = any(is_dialogue(row.get(name), texts=True) for name in DIALOGUES)
-    return talks or bool(take_replies(row) or first(row, *PROMPTS, "text", "chat"))
+    row = columns(first) if isinstance(first, dict) else {}
+    is_read = _dialogue_column(row) or not row.keys().isdisjoint((*PROMPTS, "text", "chat"))
+    return bool(is_read or take_replies(row))
 
 
 def read(record: Any, where: str) -> Iterator[LogConversation]:
@@ -79,18 +76,16 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
     else:
         found = [(_dialogue(row), take_rewards(row), {})]
     about = _about(row, record)
+    metadata = about.pop("metadata")
     if len(found) > 1 and about["task"] is None:
         about["task"] = _shared_id([messages for messages, _, _ in found])
     for messages, rewards, more in found:
-        known = any(message.role == "system" for message in messages)
-        log = LogConversation(
-            messages if known else system + messages, rewards=rewards, tools=tools
-        )
         if more.pop("finish_reason", None) == "length":
-            log.messages[-1].finish = "length"
-        for name, value in about.items():
-            setattr(log, name, value)
-        log.metadata = about["metadata"] | more
+            messages[-1].finish = "length"
+        known = any(message.role == "system" for message in messages)
+        messages = messages if known else system + messages
+        log = LogConversation(messages, rewards=rewards, tools=tools, **about)
+        log.metadata = metadata | more
         log.dropped["personal columns, not kept"] += sum(snake(n) in PERSONAL for n in record)
         yield log
 
@@ -102,51 +97,48 @@ def _shared_id(dialogues: list[list[LogMessage]]) -> str:
     return hashlib.sha256(orjson.dumps([some[0] for some in same])).hexdigest()[:16]
 
 
+def _dialogue_column(row: Row) -> str | None:
+    return next((name for name in DIALOGUES if is_dialogue(row.get(name), texts=True)), None)
+
+
 def _prompt_of_replies(row: Row) -> list[LogMessage]:
     """Take the prompt of several replies: a dialogue that ends with the user, a prompt, or what
     stands before the last reply of a dialogue that repeats one of them."""
-    name = next((name for name in DIALOGUES if is_dialogue(row.get(name), texts=True)), None)
+    name = _dialogue_column(row)
     messages = read_dialogue(row.pop(name)) if name else []
     if messages and messages[-1].role == "user":
         return messages
-    if prompt := _prompt(row):
-        return prompt
+    prompt = _prompt(row)
     while messages and messages[-1].role == "assistant":
         messages.pop()
-    return messages
+    return prompt or messages
 
 
 def _prompt(row: Row) -> list[LogMessage]:
     """Take the prompt: what came before, then the first of its columns with what adds to it."""
-    messages = _spoken(row.pop("history", []), "user")
+    before = _spoken(row.pop("history", []), "user")
     if is_dialogue(row.get("context")):
-        return messages + read_dialogue(row.pop("context"))
-    name = first(row, *PROMPTS)
-    value = row.pop(name) if name else as_mapping(row.get("info")).get("post")
-    value = _first_text(value) if name in RENDERED else value
+        return before + read_dialogue(row.pop("context"))
+    is_instruction = row.keys().isdisjoint(PROMPTS[:2])
+    value = take(row, *PROMPTS) or as_mapping(row.get("info")).get("post")
     if "messages" in (inside := as_mapping(value)):
         row |= {key: more for key, more in inside.items() if key not in ("messages", "tools")}
     if isinstance(value, str):
-        more = [take(row, "input") if name == "instruction" else None, take(row, "context")]
+        more = [take(row, "input") if is_instruction else None, take(row, "context")]
         value = "\n\n".join(text for text in (value, *more) if isinstance(text, str))
-    return messages + _spoken(value, "user")
+    return before + _spoken(value, "user")
 
 
 def _dialogue(row: Row) -> list[LogMessage]:
     """Take the dialogue of a row with one: a column of it, a prompt and a reply, or marked text.
     Raise LeftOut if there is none."""
-    for name in DIALOGUES:
-        if is_dialogue(row.get(name), texts=True):
-            return read_dialogue(row.pop(name))
-        if isinstance(row.get(name), str) and (messages := marked(row[name])):
-            row.pop(name)
-            return messages
-    prompt = _prompt(row)
-    reply = next((name for name in REPLIES if prompt and _is_reply(row, name)), None)
-    if reply:
-        value = row.pop(reply)
-        return _answered(prompt, _first_text(value) if reply in RENDERED else value)
-    for name in ("text", "completion"):
+    if name := _dialogue_column(row):
+        return read_dialogue(row.pop(name))
+    texts = [name for name in DIALOGUES if isinstance(row.get(name), str)]
+    prompt = [] if any(marked(row[name]) for name in texts) else _prompt(row)
+    if reply := next((name for name in REPLIES if prompt and _is_reply(row, name)), None):
+        return _answered(prompt, row.pop(reply))
+    for name in (*texts, "text", "completion"):
         if isinstance(row.get(name), str) and (messages := marked(row[name])):
             row.pop(name)
             return messages
@@ -163,16 +155,18 @@ def _is_reply(row: Row, name: str) -> bool:
         return False
     if name == "answers":  # several are references, but calls are a reply
         return isinstance(value, list) and all(map(is_call, value))
-    return not (name in REFERENCES and first(row, "choices", "endings", "options"))
+    is_reference = name in (*REFERENCES, "answer")
+    return not is_reference or row.keys().isdisjoint(("choices", "endings", "options"))
 
 
 def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
-    """Return a prompt with a reply; of texts of which each answers one, in turn."""
-    if isinstance(value, list) and all(isinstance(text, str) for text in value):
-        asked = [message.text for message in prompt if message.role == "user"]
-        asked = as_list(asked[0]) or asked if len(asked) == 1 else asked
-        if len(asked) == len(value):
-            return [m for m in prompt if m.role == "system"] + interleave(asked, value)
+    """Return a prompt with a reply; or texts of which each answers one of it, in turn."""
+    texts, asked = as_list(value), [message.text for message in prompt if message.role == "user"]
+    inside = as_list(asked[0]) if len(asked) == 1 else []
+    asked = inside or (asked if isinstance(value, list) else [])
+    if len(texts) == len(asked) > 0 and all(isinstance(text, str) for text in texts):
+        system = [message for message in prompt if message.role == "system"]
+        return system + interleave(t for pair in zip(asked, texts, strict=True) for t in pair)
     return joined(prompt, _spoken(value, "assistant"))
 
 
@@ -185,13 +179,6 @@ def _spoken(value: Any, role: Role) -> list[LogMessage]:
     return marked(value) or [LogMessage(role, value)]
 
 
-def _first_text(value: Any) -> Any:
-    """Return the first text within a value; None without one."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    texts = (_first_text(item) for item in inner)
-    return value if isinstance(value, str) else next((t for t in texts if t is not None), None)
-
-
 def _about(row: Row, record: Any) -> dict[str, Any]:
     """Take what is said about the conversation. Unknown columns are its metadata."""
     hidden, answer = dict(as_mapping(row.pop("hidden", None))), row.pop("answer", None)
@@ -201,7 +188,10 @@ def _about(row: Row, record: Any) -> dict[str, Any]:
     if isinstance(answer, list | dict):
         hidden.setdefault("reference", answer)
     choices = as_mapping(row.get("choices")).get("text", row.get("choices"))
-    texts = isinstance(choices, list) and all(isinstance(item, str) for item in choices)
+    if isinstance(choices, list) and all(isinstance(item, str) for item in choices):
+        row.pop("choices")
+    else:
+        choices = []
     moments = (as_time(row.get(name)) for name in TIMES)
     about: dict[str, Any] = {
         "task": take(row, *TASKS),
@@ -209,7 +199,7 @@ def _about(row: Row, record: Any) -> dict[str, Any]:
         "split": row.pop("split", None),
         "temperature": row.pop("temperature", None),
         "question": row.pop("question", None),
-        "choices": choices if texts and row.pop("choices") else [],
+        "choices": choices,
         "answer": str(answer) if isinstance(answer, str | int | float) else None,
         "hidden": hidden,
         "time": next((moment for moment in moments if moment is not None), None),
