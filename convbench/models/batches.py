@@ -21,7 +21,7 @@ import orjson
 from convbench.errors import BrokenReply, FatalModelError, ModelError, TransientModelError
 from convbench.models.model import no_batches
 from convbench.models.openai import JSON, HttpClient
-from convbench.models.parameters import read_refusal, unsent_names
+from convbench.models.parameters import unsent_names
 from convbench.models.prices import Price
 from convbench.schema import Completion, Message, Sampling
 from convbench.util.untrusted import loads, safe_count
@@ -157,7 +157,7 @@ class Batches(ABC):
                 raise self._missing(batch)
             if reply.status != 200:
                 body = await reply.content.read(16 << 10)
-                raise self._model.refusal_error(read_refusal(reply.status, body, reply.headers))
+                raise self._model.refusal(reply.status, body, reply.headers)
             async for line in reply.content:
                 try:
                     row = loads(line)
@@ -182,7 +182,7 @@ class Batches(ABC):
         if status == 404:
             raise self._missing(path.split("/")[1].split("?")[0])
         if status not in (200, 201):
-            raise self._model.refusal_error(read_refusal(status, raw, replied))
+            raise self._model.refusal(status, raw, replied)
         try:
             reply = loads(raw)
         except ValueError:
@@ -200,10 +200,9 @@ class Batches(ABC):
     def _refused(self, status: int, body: Any) -> ModelError:
         """Return the error of one refused request; a TransientModelError if what is refused is left
         out from now on."""
-        refusal = read_refusal(status, body, {})
-        if self._model.parameters.learn(refusal, self._sent):
-            return TransientModelError(f"{self.ref}: HTTP {status}: {refusal.text}")
-        error: ModelError = self._model.refusal_error(refusal)
+        error: ModelError = self._model.refusal(status, body, {})
+        if self._model.parameters.learn(error, self._sent):
+            return TransientModelError(str(error))
         return error
 
 
@@ -221,7 +220,7 @@ class OpenAIBatches(Batches):
 
     def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
         """Return one line of the file of requests."""
-        body = self._model.request_body(messages, sampling)
+        body = self._model.request_fields(messages, sampling)
         self._sent |= body
         return orjson.dumps({"custom_id": name, "method": "POST", "url": ROUTE, "body": body})
 
@@ -259,9 +258,8 @@ class OpenAIBatches(Batches):
         names = [row[name] for name in ("output_file_id", "error_file_id") if row.get(name)]
         refused = None
         if status == "failed":
-            refused = (
-                read_refusal(400, (row.get("errors") or {}).get("data"), {}).text or "no reason"
-            )
+            reasons = (row.get("errors") or {}).get("data")
+            refused = str(self._model.refusal(400, reasons, {})).removeprefix(f"{self.ref}: ")
         return BatchState(
             status,
             status in ENDED,
@@ -280,17 +278,16 @@ class OpenAIBatches(Batches):
     def _outcome(self, row: dict[str, Any]) -> Outcome:
         response = row.get("response")
         if not isinstance(response, dict):
-            text = read_refusal(500, row.get("error"), {}).text
-            return TransientModelError(f"{self.ref}: {text or 'no reply in the batch'}")
+            error: ModelError = self._model.refusal(500, row.get("error") or "no reply", {})
+            return error
         if response.get("status_code") != 200:
             status = safe_count(response.get("status_code")) or 500
             return self._refused(status, response.get("body"))
         try:
-            raw, price = orjson.dumps(response.get("body")), self._price
-            completion: Completion = self._model.read_body(raw, {}, price)
+            reply: Completion = self._model.completion_of(response.get("body"), self._price)
         except ModelError as error:
             return error
-        return completion
+        return reply
 
 
 class AnthropicBatches(Batches):
@@ -317,8 +314,9 @@ class AnthropicBatches(Batches):
             try:
                 return orjson.dumps({"custom_id": name, "params": self._translated(fields)})
             except Exception as error:
-                if not self._model.learn_error(error, fields):
-                    raise self._model.error_of(error) from error
+                refusal = self._model.error_of(error)
+                if not self._model.parameters.learn(refusal, fields):
+                    raise refusal from error
 
     def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return a call's fields as Anthropic's API expects them."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,12 @@ from convbench.errors import (
     ModelError,
     Unreachable,
 )
-from convbench.models.openai import ServedModel, wire_messages
-from convbench.models.parameters import Parameters, Refusal, read_refusal, unsent_names
+from convbench.models.openai import ServedModel
+from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
-from convbench.models.replies import read_reply
-from convbench.schema import Completion, Message, Sampling
+from convbench.schema import Completion
 from convbench.util.hub import error_chain
+from convbench.util.redact import redact_error
 from convbench.util.untrusted import loads
 
 QUIET = {
@@ -84,7 +82,7 @@ class LitellmModel(ServedModel):
         provider, _, name = ref.partition("/")
         self.key_variable = f"{provider.upper()}_API_KEY"
         self.quota_is_a_rate = provider == "dashscope"
-        self._marks = provider == "anthropic" or (
+        self.marks = provider == "anthropic" or (
             provider in ("bedrock", "vertex_ai") and "claude" in name
         )
 
@@ -114,84 +112,56 @@ class LitellmModel(ServedModel):
         if self.litellm is None:
             self.check()
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, key: str
-    ) -> Completion:
-        """Return the reply, with the parameters that were not sent in `left_out`.
-
-        If a parameter, the schema or the system message is refused, also by litellm itself, the
-        call is repeated without it; nothing else is tried again. `key` is unused.
-        """
+    async def send(self, fields: dict[str, Any]) -> Completion:
+        """Return the reply to one request with these fields. Raises ModelError, also for what
+        litellm itself refuses."""
         await self.start()
-        more: dict[str, Any] = {"model": self.ref, "api_base": self.url}
+        more: dict[str, Any] = {}
         if self.parameters.extra_body:
             more["extra_body"] = self.parameters.extra_body
-        if sampling.tools:
+        if "tools" in fields:
             # else litellm imports `mcp`, which is not needed; there is no public option for it
             more["_skip_mcp_handler"] = True
-        while True:  # each refusal leaves one more thing out
-            fields = self.request_fields(messages, sampling)
-            try:
-                reply = await self.litellm.acompletion(
-                    num_retries=0, max_retries=0, **fields, **more
-                )
-            except Exception as error:
-                # litellm raises its own classes, openai's, httpx's and plain ValueErrors
-                if not self.learn_error(error, fields):
-                    raise self.error_of(error) from error
-                continue
-            completion = self.read_reply(reply)
-            return replace(completion, left_out=unsent_names(sampling, fields))
-
-    def request_fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """Return the keyword arguments of a call for litellm: messages and parameters.
-
-        Model, address and `extra_body` are not among them. Raise FatalModelError if an image cannot
-        be read.
-        """
-        fitted = self.parameters.fit_messages(messages)
-        sent = wire_messages(fitted, self.media, marks=self._marks)
-        return {"messages": sent, **self.parameters.request_fields(sampling)}
+        try:
+            reply = await self.litellm.acompletion(
+                self.ref, api_base=self.url, num_retries=0, max_retries=0, **fields, **more
+            )
+        except Exception as error:
+            # litellm raises its own classes, openai's, httpx's and plain ValueErrors
+            raise self.error_of(error) from error
+        return self.read_reply(reply)
 
     def read_reply(self, reply: Any, price: Price | None = None) -> Completion:
         """Return the completion in litellm's reply, which has the form of OpenAI's. `price` (a
         batch's) replaces the list price. Raises as `replies.read_reply` does."""
-        body = loads(json.dumps(reply.model_dump(), default=str).encode())
-        tags, price = self.parameters.reads == "tags", price or self.list_price
-        return read_reply(self.ref, body, price=price, tags=tags)
-
-    def learn_error(self, error: Exception, sent: Mapping[str, Any]) -> bool:
-        """Leave out from now on what an error of litellm refuses; return True if another try may
-        help."""
-        return self.parameters.learn(_refusal_of(error), sent)
+        body = json.dumps(reply.model_dump(), default=str).encode()
+        return self.completion_of(loads(body), price)
 
     def error_of(self, error: Exception) -> ModelError:
-        """Return, without raising it, the model error for an error of litellm."""
+        """Return, without raising it, the model error for an error of litellm: by the provider's
+        own response, which the errors behind it keep; for what litellm itself refuses by its
+        words."""
         if isinstance(error, ModelError):
             return error
-        refusal, kind = _refusal_of(error), type(error).__name__
-        if "Cannot connect to host" in str(error) or "Name or service not known" in str(error):
-            return Unreachable(f"{self.ref}: cannot connect: {refusal.text}")
+        text, kind = str(error).removeprefix("litellm."), type(error).__name__
+        text = text.split("Traceback (most recent")[0].split(" Handle with ")[0].strip()
+        status, body, headers = getattr(error, "status_code", None) or 500, text, {}
+        for cause in error_chain(error):
+            response: Any = getattr(cause, "response", None)
+            with suppress(Exception):  # httpx: a body that was not read
+                if response.status_code >= 400 and response.content:
+                    status, body, headers = response.status_code, response.content, response.headers
+                    break
+        refusal, words = self.refusal(status, body, headers), redact_error(text)[:300]
+        if "Cannot connect to host" in text or "Name or service not known" in text:
+            return Unreachable(f"{self.ref}: cannot connect: {words}")
         if kind in LOST:
-            return BrokenReply(f"{self.ref}: connection lost or reply unreadable ({refusal.text})")
+            return BrokenReply(f"{self.ref}: connection lost or reply unreadable ({words})")
         if kind in CONVERSATION:
-            refusal = replace(refusal, meaning="conversation", why=CONVERSATION[kind])
-        return self.refusal_error(refusal)
+            return FatalModelError(f"{refusal}; {CONVERSATION[kind]}", stops_run=False)
+        return refusal
 
     async def aclose(self) -> None:
         """Close the connections of its batches; those of litellm are shared and end with us."""
         if self.batches is not None:
             await self.batches.aclose()
-
-
-def _refusal_of(error: Exception) -> Refusal:
-    """Return the refusal in an error of litellm: the provider's own response, which the errors
-    behind it keep; of what litellm itself refuses its words."""
-    for cause in error_chain(error):
-        response = getattr(cause, "response", None)
-        with suppress(Exception):  # httpx: a body that was not read
-            if response is not None and response.status_code >= 400 and response.content:
-                return read_refusal(response.status_code, response.content, response.headers)
-    status, text = getattr(error, "status_code", None), str(error).removeprefix("litellm.")
-    words = text.split("Traceback (most recent call last)")[0].split(" Handle with ")[0].strip()
-    return read_refusal(status if isinstance(status, int) else 500, words, {})

@@ -14,10 +14,9 @@ class Model(Protocol):
     """A model answers messages. Further abilities have a default here, which a model with that
     ability overrides; callers ask for an ability by these names.
 
-    `complete` raises TransientModelError where another try may help and FatalModelError where none
-    will; it does not retry by itself. `key` names the call (conversation and turn): models that
-    draw random numbers seed their stream with `sampling.seed` and `key`, so that neither order nor
-    resume changes a reply.
+    `complete` does not retry by itself. Its `key` names the call (conversation and turn): models
+    that draw random numbers seed their stream with `sampling.seed` and `key`, so that neither order
+    nor resume changes a reply.
     """
 
     ref: str
@@ -48,10 +47,8 @@ class Model(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any] | None:
-        """Return what its replies depend on besides messages and sampling, as JSON data.
-
-        None, the default, means that its replies are not cached: rules, models that run here.
-        """
+        """Return what its replies depend on besides messages and sampling, as JSON data; None (the
+        default) if they are not cached: rules, models that run here."""
         return None
 
     def price(self, prompt: int, reply: int) -> float | None:

@@ -22,13 +22,7 @@ import orjson
 
 from convbench.errors import BrokenReply, FatalModelError, ModelError, Unreachable
 from convbench.models.model import Model
-from convbench.models.parameters import (
-    Parameters,
-    Refusal,
-    read_refusal,
-    refusal_error,
-    unsent_names,
-)
+from convbench.models.parameters import Parameters, read_refusal, unsent_names
 from convbench.models.prices import Price
 from convbench.models.replies import read_reply
 from convbench.models.tools import read_arguments
@@ -43,8 +37,8 @@ from convbench.views import original_text
 
 CONNECT_S = 20.0
 """Seconds to connect; the whole call is bounded by the caller."""
-REPLY_BYTES, ERROR_BYTES = 8 << 20, 16 << 10
-"""Most bytes of a reply, decompressed (two million tokens of text), and of an error's body."""
+REPLY_BYTES = 8 << 20
+"""Most bytes of a reply, decompressed: two million tokens of text."""
 JSON = {"Content-Type": "application/json"}
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _NOT_CONNECTED = (
@@ -95,19 +89,15 @@ class HttpClient:
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """Return (status, body, headers) of the response to one request, whatever its status.
 
-        The body of an error is cut at 16 KiB. Raise as `request` does, and BrokenReply if the reply
-        is too long.
+        Raise as `request` does, and BrokenReply if the reply is too long.
         """
         raw = bytearray()
         async with self.request(method, url, body, headers) as reply:
-            most = REPLY_BYTES if reply.status == 200 else ERROR_BYTES
             async for data in reply.content.iter_any():
                 raw += data
-                if len(raw) > most:
-                    break
-        if len(raw) > most and reply.status == 200:
-            raise BrokenReply(f"{self.ref}: the reply is longer than {most >> 20} MiB")
-        return reply.status, bytes(raw[:most]), reply.headers
+                if len(raw) > REPLY_BYTES:
+                    raise BrokenReply(f"{self.ref}: the reply is longer than 8 MiB")
+        return reply.status, bytes(raw), reply.headers
 
     async def aclose(self) -> None:
         """Close the connections of the running loop, and what closed loops left behind."""
@@ -139,6 +129,8 @@ class ServedModel(Model):
     """Environment variable of its key, for messages."""
     quota_is_a_rate = False
     """Whether its `insufficient_quota` is a limit a minute."""
+    marks = False
+    """Whether the ends of prompt prefixes that are to be cached are marked."""
 
     def __init__(
         self,
@@ -166,11 +158,50 @@ class ServedModel(Model):
         """Return the dollars of so many tokens, none of them cached; None if unknown."""
         return self.list_price.cost_of(prompt, reply) if self.list_price else None
 
-    def refusal_error(self, refusal: Refusal) -> ModelError:
-        """Return, without raising it, the error for a refusal."""
-        if self.quota_is_a_rate and "insufficient_quota" in refusal.names:
-            refusal = replace(refusal, meaning="wait")
-        return refusal_error(self.ref, refusal, self.key_variable)
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply, with the parameters that were not sent in `left_out`.
+
+        If a parameter, the schema or the system message is refused, the call is repeated without
+        it; else nothing is tried again. Raise a ModelError for any other refusal and an unusable
+        reply. `key` is unused.
+        """
+        while True:  # each refusal leaves one more thing out
+            fields = self.request_fields(messages, sampling)
+            try:
+                completion = await self.send(fields)
+            except ModelError as refusal:
+                if not self.parameters.learn(refusal, fields):
+                    raise
+            else:
+                return replace(completion, left_out=unsent_names(sampling, fields))
+
+    async def send(self, fields: dict[str, Any]) -> Completion:
+        """Return the reply to one request with these fields. Raises ModelError."""
+        raise NotImplementedError
+
+    def request_fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
+        """Return the fields of a call's request: messages and parameters.
+
+        Raise FatalModelError if an image cannot be read.
+        """
+        fitted = self.parameters.fit_messages(messages)
+        sent = wire_messages(fitted, self.media, marks=self.marks)
+        return {"messages": sent, **self.parameters.request_fields(sampling)}
+
+    def completion_of(
+        self, body: Any, price: Price | None = None, cost: object = None
+    ) -> Completion:
+        """Return the completion in a reply's parsed body. `price` (a batch's) replaces the list
+        price. Raise as `read_reply` does."""
+        tags = self.parameters.reads == "tags"
+        return read_reply(self.ref, body, price=price or self.list_price, cost=cost, tags=tags)
+
+    def refusal(self, status: int, body: Any, headers: Mapping[str, str]) -> ModelError:
+        """Return, without raising it, the error for a reply that is no completion."""
+        known = self.key_variable, self.quota_is_a_rate
+        return read_refusal(self.ref, status, body, headers, *known)
 
 
 class OpenAIModel(ServedModel):
@@ -204,59 +235,29 @@ class OpenAIModel(ServedModel):
         """Return what a reply depends on: address, name and its parameters' settings."""
         return {**super().identity, "name": self.name}
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, key: str
-    ) -> Completion:
-        """Return the reply, with the parameters that were not sent in `left_out`.
+    def request_fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
+        """Return the body of a call's request: `extra_body`, model, messages and parameters."""
+        fields = super().request_fields(messages, sampling)
+        return {**self.parameters.extra_body, "model": self.name, **fields}
 
-        If a parameter, the schema or the system message is refused, the call is repeated without
-        it; else nothing is tried again. Raise a ModelError for any other refusal and an unusable
-        reply. `key` is unused.
-        """
-        while True:  # each refusal leaves one more thing out
-            body = self.request_body(messages, sampling)
-            status, raw, headers = await self.http.send("POST", self.url or "", orjson.dumps(body))
-            if status == 200:
-                completion = self.read_body(raw, headers)
-                return replace(completion, left_out=unsent_names(sampling, body))
-            refusal = read_refusal(status, raw, headers)
-            if not self.parameters.learn(refusal, body):
-                raise self.refusal_error(refusal)
-
-    def request_body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """Return the body of a call's request: `extra_body`, model, messages and parameters.
-
-        Raise FatalModelError if an image cannot be read.
-        """
-        return {
-            **self.parameters.extra_body,
-            "model": self.name,
-            "messages": wire_messages(self.parameters.fit_messages(messages), self.media),
-            **self.parameters.request_fields(sampling),
-        }
-
-    def read_body(
-        self, raw: bytes, headers: Mapping[str, str], price: Price | None = None
-    ) -> Completion:
-        """Return the completion in a reply's body. `price` (a batch's) replaces the list price.
-
-        An error within it never stops the run: it is this conversation's. Raise as `read_reply`
-        does.
-        """
+    async def send(self, fields: dict[str, Any]) -> Completion:
+        """Return the reply to one request with this body. Raises ModelError."""
+        status, raw, headers = await self.http.send("POST", self.url or "", orjson.dumps(fields))
+        if status != 200:
+            raise self.refusal(status, raw, headers)
         try:
             body = loads(raw)
         except ValueError:
             raise BrokenReply(f"{self.ref}: reply is not a chat completion") from None
         if isinstance(body, dict) and body.get("error") and not body.get("choices"):
-            error = self.refusal_error(read_refusal(502, body, headers))
+            error = self.refusal(502, body, headers)
             if isinstance(error, FatalModelError):
-                error.stops_run = False
+                error.stops_run = False  # what comes within a 200 is this conversation's
             raise error
         cost = None
         with suppress(ValueError):
             cost = float(headers.get("x-litellm-response-cost", ""))
-        tags, price = self.parameters.reads == "tags", price or self.list_price
-        return read_reply(self.ref, body, price=price, cost=cost, tags=tags)
+        return self.completion_of(body, cost=cost)
 
     async def aclose(self) -> None:
         """Close the connections. A later call opens new ones."""

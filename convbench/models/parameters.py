@@ -3,9 +3,9 @@
 Providers say one thing in many ways. Google says "check your plan and billing details" of a limit a
 minute, which is over in a second; xAI refuses a text by status 403, as others refuse a key:
 
-    read_refusal(403, b'{"code": "permission-denied", "error": "violates usage guidelines"}', {})
-    -> Refusal(403, "violates usage guidelines (permission-denied)", "conversation",
-               "the provider's filter refused", ...)
+    read_refusal("xai/grok", 403, b'{"code": "denied", "error": "violates usage guidelines"}', {})
+    -> FatalModelError("xai/grok: HTTP 403: violates usage guidelines (denied); the provider's
+       filter refused", stops_run=False)
 
 A body's codes decide first, then its words, and the status last: the tables below.
 """
@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
@@ -110,40 +109,42 @@ class UnclearRefusal(FatalModelError):
     """A refusal of which nobody knows whether it concerns this prompt or every request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A reply that is no completion."""
+def read_refusal(
+    ref: str,
+    status: int,
+    body: Any,
+    headers: Mapping[str, str],
+    key_variable: str = "",
+    quota_is_a_rate: bool = False,
+) -> ModelError:
+    """Return, without raising it, the error for a reply that is no completion. `headers` ignore
+    case; the body is parsed JSON or bytes: JSON in one of the usual forms, else text.
 
-    status: int
-    """HTTP status; the one that the body names, if it names one."""
-    text: str
-    """The provider's words on one line, keys redacted, at most 300 characters."""
-    meaning: Meaning
-    """What it means for the run."""
-    why: str = ""
-    """What to say with the provider's words."""
-    names: frozenset[str] = frozenset()
-    """Codes, types and reasons in the body, in lower case."""
-    retry_after: float | None = None
-    """Seconds to wait, from 0 to 3600, if the provider says."""
-
-
-def read_refusal(status: int, body: Any, headers: Mapping[str, str]) -> Refusal:
-    """Return the refusal in a reply's status, body and headers (which ignore case).
-
-    The body is parsed JSON or bytes: JSON in one of the usual forms, else text; HTML says nothing.
+    It is a TransientModelError where another try may help, a FatalModelError that stops the run
+    where every call would be refused, and one that does not where this prompt is. `quota_is_a_rate`
+    says that `insufficient_quota` is a limit a minute (Alibaba).
     """
     found = _fields_of(body.decode("utf-8", "replace") if isinstance(body, bytes) else body)
     names = [value for name, value in found if name in _NAMES]
     text = "; ".join(dict.fromkeys(value for name, value in found if name in _TEXTS))
     text = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
     text = redact_text(text + "".join(f" ({name[:60]})" for name in names[:2] if name not in text))
-    codes = frozenset(name.lower() for name in names)
+    codes = {name.lower() for name in names}
     status = next((int(c) for c in codes if re.fullmatch("[45][0-9][0-9]", c)), status)
     meaning, why = _meaning_of(status, text, codes)
-    delay = next((value for name, value in found if name == "retryDelay"), "")
-    text = text if len(text) <= 300 else text[:297] + "..."
-    return Refusal(status, text, meaning, why, codes, _retry_after(headers, delay))
+    if quota_is_a_rate and "insufficient_quota" in codes:
+        meaning = "wait"
+    line = f"{ref}: HTTP {status}" + (f": {text[:300]}" if text else "")
+    if meaning == "wait":
+        delay = next((value for name, value in found if name == "retryDelay"), "")
+        wait = _retry_after(headers, delay)
+        limited = status == 429 or wait is not None
+        return TransientModelError(line, retry_after=wait, rate_limited=limited)
+    if meaning == "unclear":
+        return UnclearRefusal(line, stops_run=False)
+    if meaning == "stop" and not why:
+        why = f"the key in {key_variable} was refused; set it to one that may use this model"
+    return FatalModelError(f"{line}; {why}" if why else line, stops_run=meaning == "stop")
 
 
 def _fields_of(body: Any) -> list[tuple[str, str]]:
@@ -163,7 +164,7 @@ def _fields_of(body: Any) -> list[tuple[str, str]]:
     return found
 
 
-def _meaning_of(status: int, text: str, codes: frozenset[str]) -> tuple[Meaning, str]:
+def _meaning_of(status: int, text: str, codes: set[str]) -> tuple[Meaning, str]:
     for meaning, why, known in _CODES:
         if not codes.isdisjoint(known.split()):
             return meaning, why
@@ -188,25 +189,6 @@ def _retry_after(headers: Mapping[str, str], delay: str) -> float | None:
         until = parsedate_to_datetime(said).timestamp()
         return min(max(0.0, until - time.time()), LONGEST_WAIT_S)
     return None
-
-
-def refusal_error(ref: str, refusal: Refusal, key_variable: str) -> ModelError:
-    """Return, without raising it, the error for a refusal.
-
-    It is a TransientModelError where another try may help, and a FatalModelError that stops the run
-    where every call would be refused. An unclear refusal concerns its own conversation.
-    """
-    line = f"{ref}: HTTP {refusal.status}" + (f": {refusal.text}" if refusal.text else "")
-    if refusal.meaning == "wait":
-        limited = refusal.status == 429 or refusal.retry_after is not None
-        return TransientModelError(line, retry_after=refusal.retry_after, rate_limited=limited)
-    if refusal.meaning == "unclear":
-        return UnclearRefusal(line, stops_run=False)
-    if refusal.meaning == "conversation":
-        line += f"; {refusal.why}" if refusal.why else ""
-        return FatalModelError(line, stops_run=False)
-    key = f"the key in {key_variable} was refused; set it to one that may use this model"
-    return FatalModelError(f"{line}; {refusal.why or key}")
 
 
 def to_stderr(line: str) -> None:
@@ -268,24 +250,25 @@ class Parameters:
         in the first user message, as in training with such a template."""
         return without_system(messages) if self._folds_system else messages
 
-    def learn(self, refusal: Refusal, sent: Mapping[str, Any]) -> bool:
+    def learn(self, refusal: ModelError, sent: Mapping[str, Any]) -> bool:
         """Leave out from now on what a refusal refuses; return True if it was in the request
         `sent`, so that another try may help.
 
         That is the system message, the first parameter that the refusal names, the older name of
         `max_completion_tokens`, or the reply's schema where it names nothing else.
         """
-        if sent["messages"][0]["role"] == "system" and _NO_SYSTEM.search(refusal.text):
+        text = str(refusal).partition("HTTP ")[2]
+        if sent["messages"][0]["role"] == "system" and _NO_SYSTEM.search(text):
             self._folds_system = True
             self._note_once("system messages; the system prompt is put into the first user message")
             return True
-        if refusal.meaning != "unclear":
+        if not isinstance(refusal, UnclearRefusal):
             return False
         for name, pattern in DROPPABLE.items():
-            if name in sent and re.search(pattern, refusal.text, re.IGNORECASE):
+            if name in sent and re.search(pattern, text, re.IGNORECASE):
                 self._left_out.add(name)
                 return True
-        if "max_tokens" in sent and "max_completion_tokens" in refusal.text:
+        if "max_tokens" in sent and "max_completion_tokens" in text:
             self.limit = "max_completion_tokens"
             return True
         if "response_format" in sent:

@@ -61,62 +61,53 @@ def read_reply(
     for one that failed, EmptyReply for one without text and calls; FatalModelError, which does not
     stop the run, if a filter refused or all tokens went into reasoning. All carry the usage.
     """
-    usage = _usage_of(body, price, cost)
+    counts = body.get("usage") if isinstance(body, dict) else None
+    counts = counts if isinstance(counts, dict) else {}
+    usage, thought = _usage_of(counts, price, cost), _reasoning_tokens(counts)
     try:
         choice = body["choices"][0]
         message = choice["message"]
         text, thoughts = _split_parts(message.get("content"))
-    except (KeyError, IndexError, TypeError, AttributeError):
+        calls = _read_calls(message.get("tool_calls") or [])
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError):
         if isinstance(body, dict) and "choices" in body:
-            line = f"{ref}: the reply is empty (its prompt may be blocked)"
+            line = f"{ref}: the reply is empty or cannot be read (its prompt may be blocked)"
             raise EmptyReply(line, usage=usage) from None
         line = f"{ref}: reply is not a chat completion"
         raise BrokenReply(line, usage=usage) from None
-    finish = _finish_of(choice)
+    finish, word = _finish_of(choice)
     if finish is None:
-        why = choice.get("native_finish_reason") or choice.get("finish_reason")
-        raise BrokenReply(f"{ref}: the reply failed ({str(why)[:40]})", usage=usage)
-    if not text and isinstance(refusal := message.get("refusal"), str) and refusal:
-        text, finish = refusal, "filter"
-    reasoning = _reasoning_of(message, thoughts, _reasoning_tokens(body.get("usage")))
+        raise BrokenReply(f"{ref}: the reply failed ({word})", usage=usage)
+    if not text and isinstance(message.get("refusal"), str):
+        text, finish = message["refusal"], "filter"
+    reasoning = _reasoning_of(message, thoughts, thought)
     if tags and (reasoning is None or not reasoning.text):
-        cut_out, text = split_reasoning(text, reasoning.tokens if reasoning else None)
+        cut_out, text = split_reasoning(text, thought)
         reasoning = cut_out or reasoning
-    try:
-        calls = _read_calls(message.get("tool_calls") or [])
-    except (ValueError, TypeError, KeyError, AttributeError):
-        line = f"{ref}: the reply's tool calls cannot be read"
-        raise BrokenReply(line, usage=usage) from None
     if not (text.strip() or calls):
-        if finish == "filter":
-            line = f"{ref}: the provider's filter refused"
-            raise FatalModelError(line, stops_run=False, usage=usage)
-        if finish == "length":
-            line = (
-                f"{ref}: all {usage.completion_tokens or ''} tokens went into reasoning, none into "
-                "the reply; give a larger --max-tokens, or `headroom:` in models.yaml"
-            )
-            raise FatalModelError(line, stops_run=False, usage=usage)
+        why = {
+            "filter": "the provider's filter refused",
+            "length": "all tokens went into reasoning, none into the reply; give a larger "
+            "--max-tokens, or `headroom:` in models.yaml",
+        }
+        if finish in why:
+            raise FatalModelError(f"{ref}: {why[finish]}", stops_run=False, usage=usage)
         raise EmptyReply(f"{ref}: the reply is empty", usage=usage)
-    named = body.get("model")
     return Completion(
         text,
         finish,
         usage.prompt_tokens,
         usage.completion_tokens,
         usage.cost_usd,
-        named[:200] if isinstance(named, str) else None,
+        str(body["model"])[:200] if body.get("model") else None,
         reasoning,
         tool_calls=calls,
     )
 
 
-def _finish_of(choice: Mapping[str, Any]) -> FinishReason | None:
-    """Return why a choice ended, in our words (`other` if the word is not known); None if it
-    failed.
-
-    A provider's own word, where a library or router left it, counts before the translated one.
-    """
+def _finish_of(choice: Mapping[str, Any]) -> tuple[FinishReason | None, str]:
+    """Return why a choice ended, in our words (`other` if it is not known; None if it failed), and
+    in the provider's, which counts before the translation of a library or router."""
     inner = choice.get("provider_specific_fields")
     own = choice.get("native_finish_reason") or (
         inner.get("native_finish_reason") if isinstance(inner, dict) else None
@@ -124,22 +115,20 @@ def _finish_of(choice: Mapping[str, Any]) -> FinishReason | None:
     for word in (own, choice.get("finish_reason") or "stop"):
         plain = re.sub(r"[-_\s]", "", str(word).lower())
         if plain in _FINISH:
-            return _FINISH[plain]
-    return "other"
+            return _FINISH[plain], plain
+    return "other", ""
 
 
-def _usage_of(body: Any, price: Price | None, cost: object) -> Usage:
-    """Return the tokens and dollars of a reply's body; each None if it does not say.
+def _usage_of(usage: Mapping[str, Any], price: Price | None, cost: object) -> Usage:
+    """Return the tokens and dollars in a reply's usage; each None if it does not say.
 
     Reply tokens include reasoning, also where the provider counts it beside them: then its total
     is larger than the sum. The dollars are `cost` or the body's own, else those of `price`.
     """
-    usage = body.get("usage") if isinstance(body, dict) else None
-    usage = usage if isinstance(usage, dict) else {}
     names = ("prompt_tokens", "completion_tokens", "total_tokens", "cost_in_usd_ticks")
     prompt, reply, total, ticks = (safe_count(usage.get(name)) for name in names)
-    thought = _reasoning_tokens(usage) or 0
     if reply is not None:
+        thought = _reasoning_tokens(usage) or 0
         reply += thought if thought > reply else 0
         reply = max(reply, (total or 0) - prompt if prompt is not None else 0)
     said = (cost, usage.get("cost"), None if ticks is None else ticks / 1e10)
@@ -149,26 +138,21 @@ def _usage_of(body: Any, price: Price | None, cost: object) -> Usage:
     return Usage(prompt, reply, dollars)
 
 
-def _reasoning_tokens(usage: object) -> int | None:
-    if not isinstance(usage, dict):
-        return None
+def _reasoning_tokens(usage: Mapping[str, Any]) -> int | None:
     details = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
     tokens = details.get("reasoning_tokens") if isinstance(details, dict) else None
     return safe_count(tokens) or safe_count(usage.get("reasoning_tokens")) or None
 
 
-def _split_parts(content: object) -> tuple[str, str]:
+def _split_parts(content: Any) -> tuple[str, str]:
     """Return (text, thoughts) of a message's content: a text, a list of parts, or None.
 
-    Raises TypeError for any other content.
+    Raises TypeError or AttributeError for any other content.
     """
     if content is None or isinstance(content, str):
         return content or "", ""
-    if not isinstance(content, list):
-        raise TypeError
-    parts = [part for part in content if isinstance(part, dict)]
-    text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-    thoughts = [_split_parts(part["thinking"])[0] for part in parts if "thinking" in part]
+    text = "".join(part["text"] for part in content if isinstance(part.get("text"), str))
+    thoughts = [_split_parts(part["thinking"])[0] for part in content if "thinking" in part]
     return text, "\n".join(thoughts)
 
 
@@ -180,7 +164,16 @@ def _reasoning_of(
     Thinking blocks come before `reasoning_content`, `reasoning` and `thoughts`, those among the
     content's parts. A count of tokens alone gives a Reasoning with empty text.
     """
-    if blocks := _thinking_blocks(message.get("thinking_blocks")):
+    names = ("type", "thinking", "signature", "data")
+    try:
+        known = [
+            {name: block[name] for name in names if block.get(name) is not None}
+            for block in message.get("thinking_blocks") or ()
+        ]
+        blocks = tuple(map(_BLOCK.validate_python, known[:MOST_BLOCKS]))
+    except (ValidationError, TypeError, AttributeError):
+        blocks = ()  # the reply is usable without them, and a part could not be sent back
+    if blocks:
         text = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
         return Reasoning(text=text, tokens=tokens, via="blocks", blocks=blocks)
     vias: tuple[Via, ...] = ("reasoning_content", "reasoning")
@@ -188,18 +181,6 @@ def _reasoning_of(
         if isinstance(said := message.get(via), str) and said.strip():
             return Reasoning(text=said, tokens=tokens, via=via)
     return Reasoning(text=thoughts, tokens=tokens) if thoughts.strip() or tokens else None
-
-
-def _thinking_blocks(value: Any) -> tuple[Any, ...]:
-    """Return all thinking blocks, or none if one is invalid: the reply is paid for, is usable
-    without them, and a part of them could not be sent back."""
-    names = ("type", "thinking", "signature", "data")
-    try:
-        known = [{name: block[name] for name in names if block.get(name) is not None}
-                 for block in value]  # fmt: skip
-        return tuple(map(_BLOCK.validate_python, known)) if len(known) <= MOST_BLOCKS else ()
-    except (ValidationError, TypeError, AttributeError):
-        return ()
 
 
 def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]:
@@ -225,18 +206,14 @@ def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning 
 def _read_calls(items: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
     """Return the tool calls in a reply's message. Raises ValueError, TypeError or KeyError, also
     for too many."""
-    if len(items) > MOST_CALLS:
-        raise ValueError
     calls = []
     for index, item in enumerate(items):
-        arguments = item["function"].get("arguments") or "{}"
-        calls.append(
-            ToolCall(
-                id=str(item.get("id") or f"call_{index}")[:200],
-                name=item["function"]["name"],
-                arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
-            )
-        )
+        function, mark = item["function"], str(item.get("id") or f"call_{index}")[:200]
+        arguments = function.get("arguments") or "{}"
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        calls.append(ToolCall(id=mark, name=function["name"], arguments=arguments))
+    if len(calls) > MOST_CALLS:
+        raise ValueError
     return tuple(calls)
 
 

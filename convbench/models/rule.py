@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,15 +32,17 @@ class RuleModel(Model):
         *,
         downloaded: bool = False,
         rule: Rule | None = None,
-        example: Mapping[str, Any] | None = None,
         media: Path | None = None,
     ) -> None:
-        self.ref, self._media, self._example = ref, media, example or {}
+        self.ref, self._media = ref, media
+        self._example: Mapping[str, Any] = {}
         self._rule = rule or find_function(ref.removeprefix("rule:"), downloaded=downloaded)
 
     def bind(self, fields: Mapping[str, Any]) -> RuleModel:
         """Return a new model with the same rule, bound to the example of one conversation."""
-        return RuleModel(self.ref, rule=self._rule, example=fields, media=self._media)
+        bound = copy.copy(self)
+        bound._example = fields
+        return bound
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
@@ -48,7 +51,7 @@ class RuleModel(Model):
 
         A ConvbenchError of the rule passes unchanged; any other exception becomes a FatalModelError
         that fails this conversation only. An answer that is neither text nor message parts raises
-        one that stops the run. `sampling` and `key` are not used.
+        one that stops the run.
         """
         takes_media = "media" in inspect.signature(self._rule).parameters
         try:
@@ -62,14 +65,9 @@ class RuleModel(Model):
             line = f"{self.ref}: {type(error).__name__}: {error}"
             raise FatalModelError(line, stops_run=False) from error
         if isinstance(answer, str):
-            answer = safe_text(answer)
-        elif (
-            not isinstance(answer, list | tuple)
-            or not answer
-            or not all(isinstance(part, TextPart | ImagePart) for part in answer)
-        ):
-            raise FatalModelError(
-                f"{self.ref}: returned {type(answer).__name__}; expected text or message parts"
-            )
-        content = answer if isinstance(answer, str) else tuple(answer)
-        return Completion(content, finish_reason="rule", cost_usd=0.0)
+            return Completion(safe_text(answer), finish_reason="rule", cost_usd=0.0)
+        parts = tuple(answer) if isinstance(answer, list | tuple) else ()
+        if not parts or not all(isinstance(part, TextPart | ImagePart) for part in parts):
+            kind = type(answer).__name__
+            raise FatalModelError(f"{self.ref}: returned {kind}; expected text or message parts")
+        return Completion(parts, finish_reason="rule", cost_usd=0.0)

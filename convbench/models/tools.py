@@ -7,9 +7,10 @@ finished round.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convbench.catalog.python import find_function
@@ -41,20 +42,18 @@ class ToolsModel(Model):
         *,
         downloaded: bool = False,
         servers: Mapping[str, ToolServer] | None = None,
-        functions: Mapping[str, Callable[..., Any]] | None = None,
-        fields: Fields | None = None,
-        running: Mapping[str, McpServer] | None = None,
     ) -> None:
         self.ref = "tools:" + ",".join(tool.name for tool in tools)
         self._tools = {tool.name: tool for tool in tools}
-        self._limits, self._fields = limits, fields or {}
+        self._limits = limits
+        self._fields: Fields = {}
         if downloaded and servers:
             raise SpecError(
                 f"tool server {min(servers)}: named by a downloaded spec; no program is started "
                 "for it; expected functions of convbench's own"
             )
-        self._running = running or {name: McpServer(name, s) for name, s in (servers or {}).items()}
-        self._functions = functions or {
+        self._servers = {name: McpServer(name, spec) for name, spec in (servers or {}).items()}
+        self._functions = {
             tool.name: find_function(tool.function, downloaded=downloaded)
             for tool in tools
             if tool.function is not None
@@ -63,10 +62,9 @@ class ToolsModel(Model):
     def bind(self, fields: Fields) -> ToolsModel:
         """Return a new model with the same tools and running servers, bound to the example of one
         conversation: `fields` maps each tool to the example's fields that its function gets."""
-        tools, run = list(self._tools.values()), self._running
-        return ToolsModel(
-            tools, self._limits, functions=self._functions, fields=fields, running=run
-        )
+        bound = copy.copy(self)
+        bound._fields = fields
+        return bound
 
     async def start(self) -> None:
         """Start the servers and list their tools; do nothing without servers.
@@ -74,7 +72,7 @@ class ToolsModel(Model):
         Raise SpecError if a tool is missing or its parameters have changed, FatalModelError if a
         server does not start.
         """
-        for name, server in self._running.items():
+        for name, server in self._servers.items():
             known = [tool for tool in self._tools.values() if tool.server == name]
             offered = await server.list_tools(tuple(tool.name for tool in known))
             for tool, now in zip(known, offered, strict=True):
@@ -103,7 +101,7 @@ class ToolsModel(Model):
 
     async def aclose(self) -> None:
         """End the servers, also those that models made by `bind` share."""
-        for server in self._running.values():
+        for server in self._servers.values():
             await server.aclose()
 
     async def _run_call(self, call: ToolCall) -> ToolResult:
@@ -135,7 +133,7 @@ class ToolsModel(Model):
         if tool.python:
             return await _run_sandboxed(str(arguments["code"]), self._limits)
         if tool.server is not None:
-            return await self._running[tool.server].call_tool(tool.name, arguments)
+            return await self._servers[tool.server].call_tool(tool.name, arguments)
         run, fields = self._functions[tool.name], self._fields.get(tool.name, {})
         if inspect.iscoroutinefunction(run):
             output = await run(arguments, fields)

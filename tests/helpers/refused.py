@@ -1,9 +1,10 @@
-"""What real providers refuse with: one row a refusal, and what the run is to do about it.
+"""What real providers answer: one row a reply, and what the run is to do about it.
 
-`REFUSALS` are replies that are no completion: (who: why, status, headers, body, meaning, words
-that the user is told). A meaning is `wait` (another try may help), `conversation` (this one ends),
-`stop` (the run ends), `unclear` (left out if it is a parameter, else this conversation ends).
-`REPLIES` are completions with status 200: endings and usages in the providers' own words.
+`REFUSALS` are no completions: (who: why, status, headers, body, meaning, words that the user is
+told). A meaning is `wait` (another try may help), `conversation` (this one ends), `stop` (the run
+ends), `unclear` (left out if it is a parameter, else this conversation ends). `FAULTS` come with
+status 200 and are no replies nevertheless. `ENDINGS`, `USAGES` and `THOUGHTS` are completions in
+the providers' own words. A name in parentheses, such as `(wire-3)`, is that of a case of the field.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from convbench.errors import BrokenReply, FatalModelError, ModelError, TransientModelError
+from convbench.models.replies import EmptyReply
 from tests.support.serve import LocalServer
 
 Row = tuple[str, int, dict[str, str], Any, str, str]
@@ -53,8 +56,8 @@ def zhipu(code: str, message: str = "see the code") -> dict[str, Any]:
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 REFUSALS: list[Row] = [
     # OpenAI
-    ("OpenAI: no quota", 429, {}, openai(QUOTA, "insufficient_quota", "insufficient_quota"), "stop",
-     "current quota"),
+    ("OpenAI: no quota (wire-10)", 429, {},
+     openai(QUOTA, "insufficient_quota", "insufficient_quota"), "stop", "current quota"),
     *((f"OpenAI: limit of spending: {code}", 429, {},
        openai("Over.", "insufficient_quota", code), "stop",
        "no credit left")
@@ -156,7 +159,7 @@ REFUSALS: list[Row] = [
     ("Google: a minute's limit that speaks of billing", 429, {},
      google(429, f"{QUOTA} Please retry in 46s.", "RESOURCE_EXHAUSTED",
             violation("GenerateRequestsPerMinutePerProject")), "wait", "retry in 46s"),
-    ("Google: a limit of requests with a delay", 429, {},
+    ("Google: a limit of requests with a delay (wire-1)", 429, {},
      {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED",
                 "details": [{"@type": "x/RetryInfo", "retryDelay": "1s"}],
                 "message": "The quota of requests per minute is used up. See your plan and "
@@ -177,7 +180,7 @@ REFUSALS: list[Row] = [
     ("Google: unknown field", 400, {},
      google(400, 'Invalid JSON payload: Unknown name "seed": Cannot find field.',
             "INVALID_ARGUMENT"), "unclear", "seed"),
-    ("Google: a seed of more than 31 bits", 400, {},
+    ("Google: a seed of more than 31 bits (wire-4)", 400, {},
      google(400, "Invalid value at 'seed' (TYPE_INT32), 4294967296", "INVALID_ARGUMENT"), "unclear",
      "TYPE_INT32"),
     ("Google: enum of numbers", 400, {},
@@ -196,7 +199,7 @@ REFUSALS: list[Row] = [
     ("xAI: text refused like a key", 403, {},
      xai("Content violates usage guidelines. SAFETY_CHECK_TYPE_BIO"), "conversation",
      "usage guidelines"),
-    ("xAI: text refused by a safety check", 403, {},
+    ("xAI: text refused by a safety check (wire-2)", 403, {},
      xai("This text breaks the usage rules (safety check).", "permission-denied"), "conversation",
      "usage rules"),
     ("xAI: credits", 403, {},
@@ -207,8 +210,9 @@ REFUSALS: list[Row] = [
     ("xAI: key by 400", 400, {}, xai("Incorrect API key provided: x", "invalid-argument"), "stop",
      "the key in"),
     # DeepSeek
-    ("DeepSeek: content risk", 400, {}, openai("Content Exists Risk", code="invalid_request_error"),
-     "conversation", "Content Exists Risk"),
+    ("DeepSeek: content risk (wire-3)", 400, {},
+     openai("Content Exists Risk", code="invalid_request_error"), "conversation",
+     "Content Exists Risk"),
     ("DeepSeek: content risk, older form", 400, {},
      {"detail": "Content Exists Risk"}, "conversation",
      "filter refused"),
@@ -359,24 +363,64 @@ def reply(
     return {"object": "chat.completion", "model": "m", "choices": [chosen], "usage": usage}
 
 
-ENDINGS: list[tuple[str, str]] = [
-    *((word, "stop") for word in (
-        "stop", "STOP", "end_turn", "stop_sequence", "eos", "eos_token", "COMPLETE", "completed",
-        "tool_calls", "tool_use", "function_call", "")),
-    *((word, "length") for word in (
-        "length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded",
-        "max_output_tokens", "compaction", "pause_turn")),
-    *((word, "filter") for word in (
-        "content_filter", "content-filter", "content_filtered", "refusal", "guardrail_intervened",
-        "sensitive", "ERROR_TOXIC", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT",
-        "SPII", "LANGUAGE", "OTHER", "IMAGE_SAFETY")),
-    *((word, "failed") for word in (
-        "error", "network_error", "insufficient_system_resource", "abort", "aborted",
-        "malformed_model_output", "malformed_tool_use", "MALFORMED_FUNCTION_CALL",
-        "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL")),
-    ("a word that nobody knows", "other"),
+FAULTS: list[tuple[str, Any, type[ModelError], str]] = [
+    ("OpenRouter: upstream", {"error": {"code": 502, "message": "upstream"}}, TransientModelError,
+     "upstream"),
+    ("OpenRouter: upstream, within the choice (wire-5)",
+     reply("The answer", "error", error={"code": 502, "message": "upstream"}), BrokenReply,
+     "the reply failed"),
+    ("OpenRouter: moderation", {"error": {"code": 403, "message": "was flagged"}}, FatalModelError,
+     "flagged"),
+    ("OpenRouter: credits", {"error": {"code": 402, "message": "No credits"}}, FatalModelError,
+     "No credits"),
+    ("Gemini: a blocked prompt", {"choices": []}, EmptyReply, "empty"),
+    ("Gemini: a blocked prompt, null", {"choices": None, "usage": {}}, EmptyReply, "empty"),
+    ("Gemini: no message", {"choices": [{"message": None, "finish_reason": "stop"}]}, EmptyReply,
+     "empty"),
+    ("Gemini: filtered", reply("", "SAFETY"), FatalModelError, "filter refused"),
+    ("Gemini: all thought", reply(None, "MAX_TOKENS"), FatalModelError, "--max-tokens"),
+    ("any: cut before the first word (wire-8)",
+     reply("", "length", {"prompt_tokens": 20, "completion_tokens": 0}), FatalModelError,
+     "--max-tokens"),
+    ("LM Studio: too long", reply("", "stop"), EmptyReply, "empty"),
+    ("Ollama: all in reasoning", reply("", "stop", message={"reasoning": "Hm."}), EmptyReply,
+     "empty"),
+    ("no JSON", "no JSON", BrokenReply, "not a chat completion"),
+    ("no choices", {"id": 1}, BrokenReply, "not a chat completion"),
+    ("a number for a text", reply(7), EmptyReply, "empty"),
 ]  # fmt: skip
-"""A provider's finish reason → ours, `failed` for a reply that is asked for again."""
+"""(who: what, body of a 200, error of this conversation, its words)."""
+
+_ENDINGS = {
+    "stop: complete": "stop STOP end_turn stop_sequence eos eos_token COMPLETE completed",
+    "stop: calls": "tool_calls tool_use function_call",
+    "length: cut (wire-6)": "length max_tokens MAX_TOKENS model_length compaction "
+    "model_context_window_exceeded max_output_tokens",
+    "length: unfinished": "pause_turn",
+    "filter: filtered": "content_filter content-filter content_filtered refusal sensitive "
+    "guardrail_intervened ERROR_TOXIC SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII LANGUAGE "
+    "OTHER IMAGE_SAFETY",
+    "failed: failed": "error network_error insufficient_system_resource abort aborted "
+    "malformed_model_output malformed_tool_use MALFORMED_FUNCTION_CALL MALFORMED_RESPONSE "
+    "UNEXPECTED_TOOL_CALL",
+    "other: nobody knows": "singularity",
+}
+ENDINGS = [(name, word) for name, words in _ENDINGS.items() for word in words.split()]
+ENDINGS += [("stop: xAI with tools", "")]
+"""(our word, or `failed` for a reply that is asked for again: which meaning, a provider's word)."""
+
+THOUGHTS: list[tuple[str, dict[str, Any], str | None]] = [
+    ("vLLM, Ollama, OpenRouter", {"content": "A.", "reasoning": "2 and 2."}, "2 and 2."),
+    ("DeepSeek, SGLang, Qwen", {"content": "A.", "reasoning_content": "2 and 2."}, "2 and 2."),
+    ("Mistral: parts (wire-9)",
+     {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "2 and 2."}]},
+                  {"type": "text", "text": "A."}]}, "2 and 2."),
+    ("Cohere: parts with a text",
+     {"content": [{"type": "thinking", "thinking": "2 and 2."}, {"type": "text", "text": "A."}]},
+     "2 and 2."),
+    ("none", {"content": "A."}, None),
+]  # fmt: skip
+"""(who, a message that says "A.", its reasoning)."""
 
 
 def counts(prompt: Any, completion: Any, total: Any = None, reasoning: Any = None, **more: Any):
@@ -393,7 +437,7 @@ USAGES: list[tuple[str, dict[str, Any], tuple[int | None, int | None], float | N
     ("OpenAI: reasoning within", counts(20, 505, 525, 500), (20, 505), 20e-6 + 505e-4),
     ("vLLM: no count of reasoning", counts(20, 505, 525, 0), (20, 505), 20e-6 + 505e-4),
     ("xAI: reasoning beside", counts(10120, 1499, 14428, 2809), (10120, 4308), None),
-    ("a total that tells", counts(20, 5, 525, 500), (20, 505), 0.05052),
+    ("a total that tells (wire-7)", counts(20, 5, 525, 500), (20, 505), 0.05052),
     ("no total", counts(20, 5, None, 500), (20, 505), 0.05052),
     ("Gemini in OpenAI's form", counts(21, 0, 81, 60), (21, 60), 21e-6 + 60e-4),
     ("xAI: ticks", counts(10, 5, 15, cost_in_usd_ticks=37_756_000), (10, 5), 0.0037756),

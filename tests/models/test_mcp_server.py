@@ -36,7 +36,9 @@ async def used(
 ) -> Any:
     """Do something with the tools of a server, and end it."""
     one = McpServer("it", server)
-    model = ToolsModel(await one.list_tools(), ToolLimits(**limits), running={"it": one})
+    tools = await one.list_tools()
+    await one.aclose()
+    model = ToolsModel(tools, ToolLimits(**limits), servers={"it": server})
     try:
         return await work(model)
     finally:

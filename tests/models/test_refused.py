@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,11 +12,21 @@ from multidict import CIMultiDict
 
 from convbench.errors import BrokenReply, FatalModelError, ModelError, TransientModelError
 from convbench.models.openai import OpenAIModel
-from convbench.models.parameters import Parameters, read_refusal
+from convbench.models.parameters import Parameters, UnclearRefusal, read_refusal
 from convbench.models.prices import Price
-from convbench.models.replies import EmptyReply
 from convbench.schema import Completion, Message, Sampling
-from tests.helpers.refused import ENDINGS, QUOTA, REFUSALS, USAGES, Refusing, Row, openai, reply
+from tests.helpers.refused import (
+    ENDINGS,
+    FAULTS,
+    QUOTA,
+    REFUSALS,
+    THOUGHTS,
+    USAGES,
+    Refusing,
+    Row,
+    openai,
+    reply,
+)
 from tests.support.serve import LocalServer
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}}
@@ -39,9 +50,15 @@ def opened(server: LocalServer, **more: Any) -> OpenAIModel:
     )  # fmt: skip
 
 
-def asked(server: LocalServer, sampling: Sampling = ALL) -> Completion:
+def asked(server: LocalServer, sampling: Sampling = ALL, *, learnt: bool = False) -> Completion:
+    """Return a reply; `learnt`: of a model that is known to take neither temperature nor
+    `max_tokens`."""
+
     async def ask() -> Completion:
         model = opened(server)
+        for name in ("temperature", "max_tokens") if learnt else ():
+            said = f"{name}, not max_completion_tokens".encode()
+            model.parameters.learn(model.refusal(400, said, {}), {name: 1, "messages": MESSAGES})
         try:
             return await model.complete(MESSAGES, sampling, key="k")
         finally:
@@ -50,47 +67,37 @@ def asked(server: LocalServer, sampling: Sampling = ALL) -> Completion:
     return asyncio.run(ask())
 
 
-def _name(row: Row) -> str:
-    return f"{row[1]} {row[0]}"
+def test_the_table_names_every_provider_and_every_case_of_the_field() -> None:
+    names = [str(row[0]) for row in (*REFUSALS, *FAULTS, *USAGES, *ENDINGS, *THOUGHTS)]
+    found = {case for name in names for case in re.findall(r"wire-\d+", name)}
+    assert found == {f"wire-{number}" for number in range(1, 11)}
+    assert {name.partition(":")[0] for name in names} >= {
+        "OpenAI", "Azure", "Anthropic", "Google", "xAI", "DeepSeek", "Qwen", "Moonshot", "Zhipu",
+        "Mistral", "Groq", "Together", "Fireworks", "Cohere", "OpenRouter", "Bedrock", "llama.cpp",
+        "Ollama", "LM Studio",
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("row", REFUSALS, ids=_name)
-def test_read_refusal_says_what_a_refusal_means(row: Row) -> None:
-    _, status, headers, body, meaning, _ = row
-    raw = body if isinstance(body, str) else json.dumps(body)
-    refusal = read_refusal(status, raw.encode(), CIMultiDict(headers))
-    assert refusal.meaning == meaning, refusal
-    assert "203.0.113.9" not in refusal.text
+def named(value: object) -> str:
+    return str(value[0] if isinstance(value, tuple) else value)[:60]
 
 
-def test_complete_raises_what_each_refusal_means_in_the_providers_words() -> None:
+@pytest.mark.parametrize("row", REFUSALS, ids=named)
+def test_complete_raises_what_a_refusal_means_in_the_providers_words(row: Row) -> None:
     """Once no parameter is left to leave out."""
-    at = 0
-    with Refusing(lambda _: REFUSALS[at][1:4]) as server:
-
-        async def ask() -> None:
-            nonlocal at
-            model = opened(server)
-            bare = Sampling(temperature=1.0, max_tokens=9)
-            for name in ("temperature", "max_tokens"):  # which rows refuse, and all others keep
-                said = read_refusal(400, f"{name}, not max_completion_tokens".encode(), {})
-                model.parameters.learn(said, {name: 1} | SENT)
-            for row in REFUSALS:
-                at = REFUSALS.index(row)
-                with pytest.raises(ModelError) as caught:
-                    await model.complete(MESSAGES[1:], bare, key="k")
-                error, meaning = caught.value, row[4]
-                assert row[5] in str(error), row
-                assert "\n" not in str(error)
-                assert isinstance(error, TransientModelError) == (meaning == "wait"), row
-                stops = isinstance(error, FatalModelError) and error.stops_run
-                assert stops == (meaning == "stop"), row
-            await model.aclose()
-
-        asyncio.run(ask())
-
-
-SENT = {"messages": [{"role": "user"}]}
+    _, status, headers, body, meaning, words = row
+    with Refusing(lambda _: (status, headers, body)) as server:
+        with pytest.raises(ModelError) as caught:
+            asked(server, Sampling(temperature=1.0, max_tokens=9), learnt=True)
+        told = str(caught.value)
+        assert words in told
+        assert "\n" not in told
+        assert "203.0.113.9" not in told
+        assert isinstance(caught.value, TransientModelError) == (meaning == "wait")
+        stops = isinstance(caught.value, FatalModelError) and caught.value.stops_run
+        assert stops == (meaning == "stop")
+        assert isinstance(caught.value, UnclearRefusal) == (meaning == "unclear")
+        assert len(server.bodies) == 1 + ("System role" in told)
 
 
 @pytest.mark.parametrize(
@@ -106,19 +113,19 @@ SENT = {"messages": [{"role": "user"}]}
     ],
 )
 def test_read_refusal_says_how_long_to_wait(headers: Any, body: Any, seconds: float | None) -> None:
-    refusal = read_refusal(429, json.dumps(body).encode(), CIMultiDict(headers))
+    refusal = read_refusal("m", 429, json.dumps(body).encode(), CIMultiDict(headers))
+    assert isinstance(refusal, TransientModelError)
     assert refusal.retry_after == seconds
 
 
 def test_a_quota_is_a_limit_a_minute_where_the_provider_means_that() -> None:
-    """At Alibaba the code for no credit is over in about a minute."""
-    refusal = read_refusal(429, openai(QUOTA, "insufficient_quota", "insufficient_quota"), {})
-    parameters = Parameters("openai/qwen")
+    """At Alibaba (Qwen) the code for no credit is over in about a minute."""
+    body = openai(QUOTA, "insufficient_quota", "insufficient_quota")
     for host, kind in (("dashscope.aliyuncs.com", TransientModelError),
                        ("api.openai.com", FatalModelError)):  # fmt: skip
         model = OpenAIModel("openai/qwen", "qwen", f"https://{host}/v1", key="k",
-                            key_variable="K", parameters=parameters)  # fmt: skip
-        assert isinstance(model.refusal_error(refusal), kind)
+                            key_variable="K", parameters=Parameters("openai/qwen"))  # fmt: skip
+        assert isinstance(model.refusal(429, body, {}), kind)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +182,9 @@ def test_complete_sends_a_seed_modulo_two_to_the_31() -> None:
     assert server.bodies[0]["seed"] == 5
 
 
-@pytest.mark.parametrize(("word", "finish"), ENDINGS)
-def test_complete_reads_a_finish_reason(word: str, finish: str) -> None:
+@pytest.mark.parametrize(("name", "word"), ENDINGS)
+def test_complete_reads_a_finish_reason(name: str, word: str) -> None:
+    finish = name.partition(":")[0]
     with Refusing(lambda _: (200, {}, reply(finish=word, usage={}))) as server:
         if finish == "failed":
             with pytest.raises(BrokenReply, match="the reply failed"):
@@ -197,7 +205,7 @@ def test_complete_believes_a_routers_native_finish_reason(choice: dict[str, Any]
         assert asked(server).finish_reason == "length"
 
 
-@pytest.mark.parametrize(("who", "usage", "tokens", "dollars"), USAGES, ids=lambda v: str(v)[:30])
+@pytest.mark.parametrize(("who", "usage", "tokens", "dollars"), USAGES, ids=named)
 def test_complete_counts_what_is_billed(
     who: str, usage: Any, tokens: tuple[int | None, int | None], dollars: float | None
 ) -> None:
@@ -216,55 +224,19 @@ def test_complete_believes_a_proxys_header_for_the_cost() -> None:
         assert asked(server).cost_usd == 0.125
 
 
-@pytest.mark.parametrize(
-    ("message", "text", "thought"),
-    [
-        ({"content": "A.", "reasoning": "2 and 2."}, "A.", "2 and 2."),
-        ({"content": "A.", "reasoning_content": "2 and 2."}, "A.", "2 and 2."),
-        (
-            {"content": [
-                {"type": "thinking", "thinking": [{"type": "text", "text": "2 and 2."}]},
-                {"type": "text", "text": "A."}]},
-            "A.", "2 and 2.",
-        ),
-        (
-            {"content": [{"type": "thinking", "thinking": "2 and 2."},
-                         {"type": "text", "text": "A."}]},
-            "A.", "2 and 2.",
-        ),
-        ({"content": "A."}, "A.", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("who", "message", "thought"), THOUGHTS, ids=named)
 def test_complete_reads_reasoning_where_each_provider_puts_it(
-    message: dict[str, Any], text: str, thought: str | None
+    who: str, message: dict[str, Any], thought: str | None
 ) -> None:
     with Refusing(lambda _: (200, {}, reply(usage={}, message=message))) as server:
         said = asked(server)
-    assert said.content == text
+    assert said.content == "A."
     assert (said.reasoning and said.reasoning.text) == thought
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "words"),
-    [
-        ({"error": {"code": 502, "message": "upstream"}}, TransientModelError, "upstream"),
-        ({"error": {"code": 403, "message": "was flagged"}}, FatalModelError, "flagged"),
-        ({"error": {"code": 402, "message": "No credits"}}, FatalModelError, "No credits"),
-        ({"choices": []}, EmptyReply, "empty"),
-        ({"choices": None, "usage": {}}, EmptyReply, "empty"),
-        ({"choices": [{"message": None, "finish_reason": "stop"}]}, EmptyReply, "empty"),
-        (reply("", "stop"), EmptyReply, "empty"),
-        (reply(None, "MAX_TOKENS"), FatalModelError, "--max-tokens"),
-        (reply("", "length", {"prompt_tokens": 20, "completion_tokens": 0}), FatalModelError,
-         "--max-tokens"),
-        (reply("", "SAFETY"), FatalModelError, "filter refused"),
-        ("no JSON", BrokenReply, "not a chat completion"),
-        ({"id": 1}, BrokenReply, "not a chat completion"),
-        (reply(7), BrokenReply, "empty|not a chat completion"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("who", "body", "kind", "words"), FAULTS, ids=named)
 def test_complete_takes_what_comes_in_a_200_for_this_conversations_outcome(
-    body: Any, kind: type[ModelError], words: str
+    who: str, body: Any, kind: type[ModelError], words: str
 ) -> None:
     with (
         Refusing(lambda _: (200, {}, body)) as server,

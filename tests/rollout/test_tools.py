@@ -158,21 +158,22 @@ def test_a_schema_names_no_other_place(key: str) -> None:
         Tool(name="t", about="", parameters=shape, function="x:y")
 
 
+async def slow(arguments: Any, fields: Any) -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
+def long(arguments: Any, fields: Any) -> list[int]:
+    return list(range(1000))
+
+
 def test_a_slow_tool_and_a_long_result() -> None:
-    async def slow(arguments: Any, fields: Any) -> str:
-        await asyncio.Event().wait()
-        return ""
-
-    def long(arguments: Any, fields: Any) -> list[int]:
-        return list(range(1000))
-
     shape: dict[str, Any] = {"type": "object", "properties": {}}
     tools = [
-        Tool(name=name, about="", parameters=shape, function="x:y") for name in ("slow", "long")
+        Tool(name=name, about="", parameters=shape, function=f"{__name__}:{name}")
+        for name in ("slow", "long")
     ]
-    model = ToolsModel(
-        tools, ToolLimits(seconds=0.5, output=100), functions={"slow": slow, "long": long}
-    )
+    model = ToolsModel(tools, ToolLimits(seconds=0.5, output=100))
     calls = tuple(ToolCall(id=name, name=name, arguments="{}") for name in ("slow", "long"))
     asked = {"role": "assistant", "content": "", "tool_calls": calls}
     said = asyncio.run(model.complete([asked], Sampling(), key="k"))  # type: ignore[list-item]
