@@ -36,9 +36,7 @@ def run(folder: Path, recipe: Recipe) -> None:
         model = load_model(path, torch.bfloat16 if bf16 else torch.float32).eval()
         add_fused_lm_head(model)
         model.to("cuda" if torch.cuda.is_available() else "cpu")
-        trajectories: list[Trajectory] = [
-            (row[f"{name}_ids"], row[f"{name}_turns"]) for row in rows
-        ]
+        trajectories: list[Trajectory] = [(row[name]["ids"], row[name]["turns"]) for row in rows]
         sides.append(score(model, trajectories, args.normalize, recipe.fit.batch_size, bf16))
         del model  # before the other one is loaded
         gc.collect()

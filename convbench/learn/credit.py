@@ -11,23 +11,17 @@ Every stage leaves its result in the checkpoint's folder, and is not done again:
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
 from convbench.errors import TrainError
 from convbench.learn.launch import Context, fit_rows, start_program, write_recipe
 from convbench.learn.pairs import Pair, Pairs, Reply
-from convbench.learn.rows import (
-    Chats,
-    Material,
-    Row,
-    pair_rows,
-    write_table,
-)
+from convbench.learn.rows import Chats, Material, Row, pair_rows, write_table
 from convbench.learn.select import Logged, Selection, select
 from convbench.learn.sweet import (
     CANDIDATES,
@@ -38,7 +32,6 @@ from convbench.learn.sweet import (
     SweetArgs,
     candidate_key,
     candidate_places,
-    check_base,
     critic_recipe,
     critic_rows,
     hidden_text,
@@ -96,110 +89,27 @@ def sweet_material(folder: Path, recipe: Recipe, runs: Sequence[Run], context: C
         first = critic_recipe(recipe)
         pairs = trajectory_material(first, runs, chats, context.limit)
         fit_rows(folder / CRITIC, first, pairs, context)
-    check_base(folder, context.model_path)
     sample_missing(*asked, check=False)
     if not (folder / RANK / SCORES).exists():
-        table = [
-            *_candidate_rows(folder, recipe, selection, chats),
-            *_logged_rows(run, recipe, chats),
-        ]
-        write_table(folder / RANK, table)
-        start_program("rank", folder, recipe, context, several=False)
+        write_table(folder / RANK, _rows_to_rank(folder, run, recipe, selection, chats))
+        start_program("rank", folder, recipe, context)
     return pair_rows(ranked_pairs(folder, recipe, selection), recipe, chats, context.limit)
 
 
 def store_credit(folder: Path, run: Run) -> int:
     """Append the critic's advantage of every turn, of all splits, to the run's `advantages.jsonl`,
     and return the number of turns. A turn that called tools has the mean of its replies'."""
-    scores, source = read_scores(folder), f"critic:{folder.resolve().name}"
-    protocol, credit = run.manifest.protocol, []
+    scores, source = _read_scores(folder), f"critic:{folder.resolve().name}"
+    credit = []
     for conversation in run.conversations():
-        values = scores.get(_turns_key(conversation.conversation_id), [])
-        start = 0
-        for turn in own_turns(protocol, conversation):
-            count = conversation.turns[turn].reply_count
-            of_turn, start = values[start : start + count], start + count
-            if of_turn:
-                credit.append(
-                    TurnCredit(
-                        conversation_id=conversation.conversation_id,
-                        turn_index=turn,
-                        source=source,
-                        advantage=fmean(of_turn),
-                    )
-                )
+        name = conversation.conversation_id
+        values = iter(scores.get(name, []))
+        for turn in own_turns(run.manifest.protocol, conversation):
+            own = list(islice(values, conversation.turns[turn].reply_count))
+            if own:
+                about = {"conversation_id": name, "turn_index": turn, "source": source}
+                credit.append(TurnCredit(**about, advantage=fmean(own)))
     return append_credit(run, credit)
-
-
-def read_scores(folder: Path) -> dict[str, list[float]]:
-    """Return what `trainers/rank.py` wrote: the advantages of each row's turns, by its key."""
-    return {row["key"]: row["advantages"] for row in read_records(folder / RANK / SCORES)}
-
-
-def draw_pairs(
-    candidates: Sequence[tuple[float, Reply]], count: int, draw: random.Random
-) -> list[tuple[tuple[float, Reply], tuple[float, Reply]]]:
-    """Return `count` pairs (better, worse): one drawn from the upper half by advantage, one from
-    the lower; none of fewer than two. The middle one of an odd number is in neither half."""
-    order = sorted(candidates, key=lambda candidate: -candidate[0])
-    half = len(order) // 2
-    if not half:
-        return []
-    upper, lower = order[:half], order[len(order) - half :]
-    return [(draw.choice(upper), draw.choice(lower)) for _ in range(count)]
-
-
-def _candidate_rows(
-    folder: Path, recipe: Recipe, selection: Selection, chats: Chats
-) -> Iterator[Row]:
-    """Yield a row for each candidate; equal contents of one place are scored once."""
-    args = SweetArgs.from_recipe(recipe)
-    by_id = {item.id: item for item in selection.logged}
-    seen: set[str] = set()
-    for row in candidate_rows(folder / CANDIDATES):
-        item, key = by_id.get(row["conversation_id"]), candidate_key(row)
-        if item is None or key in seen:
-            continue
-        seen.add(key)
-        _, turn, rounds = place_of(row)
-        before = seen_before(item.protocol, item.conversation, turn, rounds)
-        text, chat = hidden_text(item, args), chats.of(item.run, item.conversation)
-        blind = text if args.informed_reference else ""
-        sides = [
-            turn_rows(chat, [PromptedReply(with_hidden_text(before, shown), reply_of(row))], item)
-            for shown in (text, blind)
-        ]
-        yield from _scored_row(key, *sides)
-
-
-def _logged_rows(run: Run, recipe: Recipe, chats: Chats) -> Iterator[Row]:
-    """Yield a row for each logged conversation, of any split, that the critic can read."""
-    args = SweetArgs.from_recipe(recipe)
-    for conversation in run.conversations():
-        example = run.examples[conversation.example_id]
-        if conversation.failure is not None or not all(n in example.hidden for n in args.hidden):
-            continue
-        item = Logged(run, conversation, example, example.example_id, 0.0)
-        try:
-            rows = critic_rows(item, chats, args)
-        except Unrenderable:
-            continue
-        yield from _scored_row(_turns_key(item.id), rows, rows)
-
-
-def _scored_row(key: str, critic: Row | None, reference: Row | None) -> Iterator[Row]:
-    if critic and reference:
-        yield {
-            "key": key,
-            "critic_ids": critic["ids"],
-            "critic_turns": critic["turns"],
-            "reference_ids": reference["ids"],
-            "reference_turns": reference["turns"],
-        }
-
-
-def _turns_key(conversation_id: str) -> str:
-    return json.dumps(["turns", conversation_id])
 
 
 def ranked_pairs(folder: Path, recipe: Recipe, selection: Selection) -> Pairs:
@@ -210,25 +120,25 @@ def ranked_pairs(folder: Path, recipe: Recipe, selection: Selection) -> Pairs:
             f"{folder / RANK / SCORES}: found no such file; convbench train {recipe.name} makes "
             "it, from candidates and their scores"
         )
-    args, advantages = SweetArgs.from_recipe(recipe), read_scores(folder)
+    args, scores = SweetArgs.from_recipe(recipe), _read_scores(folder)
     known = {item.id for item in selection.logged}
     places: dict[Place, list[tuple[float, Reply]]] = {}
-    left_out: Counter[str] = Counter()
+    unscored = 0
     for row in candidate_rows(folder / CANDIDATES):
-        values = advantages.get(candidate_key(row))
+        values = scores.get(candidate_key(row))
         if values is None or row["conversation_id"] not in known:
-            left_out["candidates without a score"] += 1
+            unscored += 1
         else:
             places.setdefault(place_of(row), []).append((sum(values), reply_of(row)))
     pairs = candidate_pairs(selection, places, args, recipe.fit.seed)
-    left_out.update(pairs.left_out)
     if not pairs.items:
-        why = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+        equal = sum(pairs.left_out.values())
         raise TrainError(
-            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more per "
-            "turn (args.candidates), or train the critic for longer (args.critic)"
+            f"no pair of candidates is left to train on ({unscored} candidates without a score, "
+            f"{equal} pairs of the same text or advantage); sample more per turn "
+            "(args.candidates), or train the critic for longer (args.critic)"
         )
-    return Pairs(selection, pairs.items, dict(left_out))
+    return pairs
 
 
 def candidate_pairs(
@@ -251,3 +161,56 @@ def candidate_pairs(
             else:
                 pairs.append(Pair(item, seen, better, worse))
     return Pairs(selection, pairs, dict(left_out))
+
+
+def draw_pairs(
+    candidates: Sequence[tuple[float, Reply]], count: int, draw: random.Random
+) -> list[tuple[tuple[float, Reply], tuple[float, Reply]]]:
+    """Return `count` pairs (better, worse): one drawn from the upper half by advantage, one from
+    the lower; none of fewer than two. The middle one of an odd number is in neither half."""
+    order = sorted(candidates, key=lambda candidate: -candidate[0])
+    half = len(order) // 2
+    if not half:
+        return []
+    upper, lower = order[:half], order[len(order) - half :]
+    return [(draw.choice(upper), draw.choice(lower)) for _ in range(count)]
+
+
+def _rows_to_rank(
+    folder: Path, run: Run, recipe: Recipe, selection: Selection, chats: Chats
+) -> Iterator[Row]:
+    """Yield a row for each candidate, equal contents of one place once, and for each logged
+    conversation, of any split, that the critic can read: how critic and reference read it."""
+    args = SweetArgs.from_recipe(recipe)
+    by_id = {item.id: item for item in selection.logged}
+    seen: set[str] = set()
+    for row in candidate_rows(folder / CANDIDATES):
+        item, key = by_id.get(row["conversation_id"]), candidate_key(row)
+        if item is None or key in seen:
+            continue
+        seen.add(key)
+        _, turn, rounds = place_of(row)
+        before = seen_before(item.protocol, item.conversation, turn, rounds)
+        text, chat = hidden_text(item, args), chats.of(item.run, item.conversation)
+        critic, reference = (
+            turn_rows(chat, [PromptedReply(with_hidden_text(before, shown), reply_of(row))], item)
+            for shown in (text, text if args.informed_reference else "")
+        )
+        if critic and reference:
+            yield {"key": key, "critic": critic, "reference": reference}
+    for conversation in run.conversations():
+        example = run.examples[conversation.example_id]
+        if conversation.failure is not None or not all(n in example.hidden for n in args.hidden):
+            continue
+        item = Logged(run, conversation, example, example.example_id, 0.0)
+        try:
+            rows = critic_rows(item, chats, args)
+        except Unrenderable:
+            continue
+        if rows:
+            yield {"key": item.id, "critic": rows, "reference": rows}
+
+
+def _read_scores(folder: Path) -> dict[str, list[float]]:
+    """Return what `trainers/rank.py` wrote: the advantages of each row's turns, by its key."""
+    return {row["key"]: row["advantages"] for row in read_records(folder / RANK / SCORES)}

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -43,13 +43,37 @@ from convbench.util.install import with_extra
 from convbench.util.regular import open_to_append
 
 TAIL_LINES = 200
-"""Number of last lines of a worker that are searched for its failure."""
+"""Number of last lines of a program that are searched for its failure."""
 GUARDED = "CONVBENCH_GUARDED"
-"""Environment variable, set for workers that must not outlive their parent."""
+"""Environment variable, set for processes that must not outlive their parent."""
 ERROR_PREFIX = "convbench: error: "
 """Prefix of the error line with which a program of `trainers/` ends."""
-_RAISED = re.compile(r"(\[rank\d+\]:\s*)?[\w.]+(Error|Exception): ")
+_RAISED = re.compile(r"(\[rank\d+\]:\s*)?(?!.*ChildFailedError)[\w.]+(Error|Exception): ")
 _MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError", re.IGNORECASE)
+
+
+@dataclass
+class Context:
+    """What a training needs besides its recipe."""
+
+    model_path: str
+    """Folder or Hub id of the model to start from."""
+    limit: int | None
+    """Most tokens of a row."""
+    calls: CallOptions
+    specs: SpecOptions
+    named: str | None = None
+    """The launch that the user named; None chooses."""
+    sets: dict[str, Any] = field(default_factory=dict)
+    """Settings of the launch, by dotted key."""
+    cards: Cards | None = None
+    """Cards that a dry run plans for; None trains here."""
+    locks: list[int] = field(default_factory=list)
+    """Descriptors of the locks taken so far, which the program inherits."""
+    in_process: bool = False
+    """Whether to train in this process if one is enough and it uses no accelerator."""
+    notes: list[str] = field(default_factory=list)
+    session: Session = field(default_factory=Session)
 
 
 def trainer_folder() -> Path:
@@ -71,14 +95,15 @@ def locate_program(trainer: str) -> Path:
     return path.resolve()
 
 
-def load_module(path: Path, name: str) -> Any:
-    """Run a file of the user's and return it as a module, known under `name` as imported ones are
-    (a dataclass looks its module up). Raise SpecError if there is no such file."""
+def load_module(path: Path) -> Any:
+    """Run a file of the user's, or a program, and return it as a module, known by its name as
+    imported ones are (a dataclass looks its module up). Raise SpecError if there is no such
+    file."""
+    name = f"convbench_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise SpecError(f"{path}: found no such file; expected a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -90,96 +115,25 @@ def trainer_devices(calls: CallOptions) -> tuple[str, ...] | None:
     return None if placement is None else placement.names
 
 
-def count_accelerators(calls: CallOptions) -> int:
-    """Return the number of accelerators that training may use, without importing torch."""
-    names = trainer_devices(calls)
-    return len(list_devices() if names is None else names)
+def cards_here(calls: CallOptions) -> Cards:
+    """Return the accelerators that training may use, and this machine's memory; without torch."""
+    names, devices = trainer_devices(calls), list_devices()
+    chosen = [device for device in devices if names is None or device.name in names]
+    smallest = min((device.memory for device in chosen), default=0)
+    return Cards(len(chosen) if names is None else len(names), smallest, host_memory())
 
 
 def check_installed(recipe: Recipe, launch: LaunchSpec | None = None) -> None:
     """Raise MissingDependency if a package that the training needs is missing; import none."""
-    needed = ["torch", "transformers", "accelerate", "trl"]
-    needed += ["peft"] if recipe.lora is not None else []
-    settings = launch.accelerate if launch is not None else None
-    needed += ["deepspeed"] if (settings or {}).get("deepspeed_config") else []
-    for name in needed:
+    needed = dict.fromkeys(("torch", "transformers", "accelerate", "trl"), "train")
+    if recipe.lora is not None:
+        needed["peft"] = "train"
+        needed |= {"bitsandbytes": "qlora"} if recipe.lora.quantize == "4bit" else {}
+    if launch is not None and (launch.accelerate or {}).get("deepspeed_config"):
+        needed["deepspeed"] = "train"
+    for name, extra in needed.items():
         if importlib.util.find_spec(name) is None:
-            raise MissingDependency(name, needed_for="training", install=with_extra("train"))
-    quantized = recipe.lora is not None and recipe.lora.quantize == "4bit"
-    if quantized and importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingDependency("bitsandbytes", needed_for="QLoRA", install=with_extra("qlora"))
-
-
-def accelerate_config(launch: LaunchSpec, fit: Fit, bf16: bool) -> dict[str, Any]:
-    """Return the configuration for `accelerate launch`: that of the launch spec, without its null
-    values; precision, accumulation and clipping are the recipe's. Raise SpecError for an offloaded
-    optimiser that is not AdamW: accelerate would silently replace it by DeepSpeed's Adam."""
-    assert launch.accelerate is not None
-    deepspeed, optim = launch.accelerate.get("deepspeed_config") or {}, fit.arguments.get("optim")
-    offloads = deepspeed.get("offload_optimizer_device") not in (None, "none")
-    if offloads and not str(optim or "adamw").startswith("adamw"):
-        raise SpecError(
-            f"launch {launch.name!r} offloads the optimiser, which takes AdamW only; found "
-            f"fit.arguments.optim {optim!r}; leave it out, or set "
-            "launch.deepspeed_config.offload_optimizer_device=none"
-        )
-    config = {name: value for name, value in launch.accelerate.items() if value is not None}
-    config["mixed_precision"] = "bf16" if bf16 else "no"
-    if "deepspeed_config" in config:
-        config["deepspeed_config"] = {
-            **config["deepspeed_config"],
-            "gradient_accumulation_steps": batches_of(fit, launch.process_count)[1],
-            "gradient_clipping": "auto",  # the trainer fills it in; a 0 here would become 1.0
-        }
-        if int(config.get("num_machines") or 1) > 1:  # else accelerate starts pdsh, with no hosts
-            config["deepspeed_config"].setdefault("deepspeed_multinode_launcher", "standard")
-    return config
-
-
-@dataclass
-class Context:
-    """What a training needs besides its recipe: the model's place, calls, locks, and its launch."""
-
-    model_path: str
-    """Folder or Hub id of the model to start from."""
-    limit: int | None
-    """Most tokens of a row."""
-    calls: CallOptions
-    specs: SpecOptions
-    named: str | None = None
-    """The launch that the user named; None chooses."""
-    sets: dict[str, Any] = field(default_factory=dict)
-    """Settings of the launch, by dotted key."""
-    cards: Cards | None = None
-    """Cards to plan for in place of this machine's; None trains here."""
-    locks: list[int] = field(default_factory=list)
-    """Descriptors of the locks taken so far, which the workers inherit."""
-    in_process: bool = False
-    """Whether to train in this process if one is enough and it uses no accelerator."""
-    notes: list[str] = field(default_factory=list)
-    session: Session = field(default_factory=Session)
-    """What all calls of the command share."""
-
-
-def fit_rows(
-    folder: Path, recipe: Recipe, material: Material, context: Context, program: str | None = None
-) -> LaunchSpec:
-    """Write recipe and rows into a checkpoint's folder, run its program there, and return the
-    launch that was taken.
-
-    A training that began goes on with the rows that it has. Raise TrainError if it fails.
-    """
-    write_recipe(folder, recipe)
-    if (folder / ROWS / ABOUT).exists() and any(folder.glob("checkpoint-*")):
-        about = read_about(folder)
-    else:
-        about = write_rows(folder, material, context.limit, _figures(recipe, material, context))
-    launch, _, notes = pick_launch(recipe, context, tuple(about["longest"]))
-    context.notes += notes
-    start_program(program or recipe.trainer or "", folder, recipe, context, launch=launch)
-    if not Checkpoint(folder).is_finished:
-        raise TrainError(f"{folder}: the program ended without a checkpoint; see train.log there")
-    return launch
+            raise MissingDependency(name, needed_for="training", install=with_extra(extra))
 
 
 def read_recipe(folder: Path) -> Recipe:
@@ -207,29 +161,40 @@ def portable(recipe: Recipe, folder: Path) -> Recipe:
     return recipe.model_copy(update={"run": where})
 
 
-def cards_here(calls: CallOptions) -> Cards:
-    """Return the accelerators that training may use, and this machine's memory."""
-    names, devices = trainer_devices(calls), list_devices()
-    chosen = [device for device in devices if names is None or device.name in names]
-    smallest = min((device.memory for device in chosen), default=0)
-    return Cards(len(chosen) if names is None else len(names), smallest, host_memory())
+def fit_rows(
+    folder: Path, recipe: Recipe, material: Material, context: Context, program: str | None = None
+) -> LaunchSpec:
+    """Write recipe and rows into a checkpoint's folder, run its program there, and return the
+    launch that was taken.
+
+    A training that began goes on with the rows that it has. Raise TrainError if it fails.
+    """
+    write_recipe(folder, recipe)
+    if (folder / ROWS / ABOUT).exists() and any(folder.glob("checkpoint-*")):
+        about = read_about(folder)
+    else:
+        base = {"base": recipe.model, "base_fingerprint": content_hash(context.model_path)}
+        about = write_rows(folder, material, context.limit, base | material.figures(recipe.data))
+    launch, _ = pick_launch(recipe, context, tuple(about["longest"]))
+    start_program(program or recipe.trainer or "", folder, recipe, context, launch)
+    if not Checkpoint(folder).is_finished:
+        raise TrainError(f"{folder}: the program ended without a checkpoint; see train.log there")
+    return launch
 
 
 def pick_launch(
     recipe: Recipe, context: Context, longest: tuple[int, int]
-) -> tuple[LaunchSpec, Memory | None, list[str]]:
-    """Return (the launch, its memory if the model's size can be told, notes).
+) -> tuple[LaunchSpec, Memory | None]:
+    """Return (the launch, its memory if the model's size can be told); notes go to the context.
 
     It is the one that the user named, else what `choose_launch` takes, with a line if the recipe
     asks for another. Raise TrainError if processes of a named launch would share an accelerator, or
     if nothing fits; in a dry run that is a note.
     """
     cards, is_dry = context.cards or cards_here(context.calls), context.cards is not None
-    shape, notes = shape_of(context.model_path), list[str]()
+    shape = shape_of(context.model_path)
     if context.named not in (None, "auto"):
         launch = _load_launch(str(context.named), context)
-        bf16 = in_bf16(recipe.fit, cards.count)
-        memory = estimate_memory(shape, recipe, launch, *longest, bf16) if shape else None
         here = launch.process_count // int((launch.accelerate or {}).get("num_machines") or 1)
         if 0 < cards.count < here and not is_dry:
             raise TrainError(
@@ -237,9 +202,8 @@ def pick_launch(
                 f"accelerators: several would share one; expected --launch {launch.name} --set "
                 f"launch.num_processes={cards.count}, or more with --devices"
             )
-        if launch.accelerate is None and context.sets:
-            notes.append(f"launch {launch.name!r} starts one process: settings of it are not used")
-        return launch, memory, notes
+        bf16 = in_bf16(recipe.fit, cards.count)
+        return launch, estimate_memory(shape, recipe, launch, *longest, bf16) if shape else None
     names = {"none", "ddp", "zero2", "zero3", recipe.launch} - {"auto"}
     launches = {name: _load_launch(name, context) for name in names}
     launch, memory, fits = choose_launch(shape, recipe, cards, launches, longest)
@@ -250,53 +214,79 @@ def pick_launch(
         )
         if not is_dry:
             raise TrainError(f"recipe {recipe.name!r}: {line}")
-        notes.append(line)
+        context.notes.append(line)
     wanted = launches.get(recipe.launch)
     if wanted is not None and launch != wanted:
         why = "it would not fit" if wanted.process_count <= cards.count else f"found {cards.line()}"
-        notes.append(
+        context.notes.append(
             f"launch {wanted.name!r} asks for {wanted.process_count} accelerators: {why}; training "
             f"with {launch.name!r} in {launch.process_count} process(es)"
         )
-    return launch, memory, notes
+    return launch, memory
 
 
 def start_program(
-    name: str,
-    folder: Path,
-    recipe: Recipe,
-    context: Context,
-    launch: LaunchSpec | None = None,
-    *,
-    several: bool = True,
+    name: str, folder: Path, recipe: Recipe, context: Context, launch: LaunchSpec | None = None
 ) -> None:
-    """Run `PROGRAM FOLDER`, on the launch's processes or, without `several`, on one; its output
+    """Run `PROGRAM FOLDER` on the launch's processes, without one in a single process; its output
     goes to stderr and to `FOLDER/train.log`.
 
     However this process ends, every process of the program ends too. Raise TrainError with the
     reason if it fails.
     """
-    program, calls, fit = locate_program(name), context.calls, recipe.fit
-    launch = launch or _load_launch("none", context)
-    gpus, names = count_accelerators(calls), trainer_devices(calls)
-    if context.in_process and launch.accelerate is None and names is None and not gpus:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    program, settings = locate_program(name), launch.accelerate if launch is not None else None
+    gpus, names = cards_here(context.calls).count, trainer_devices(context.calls)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if not gpus:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed writes to stdout
-        module = load_module(program, f"convbench_program_{program.stem}")
-        module.run(folder, read_recipe(folder))
+    if context.in_process and settings is None and names is None and not gpus:
+        load_module(program).run(folder, read_recipe(folder))
         return
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", GUARDED: "1"}
+    parents = str(trainer_folder().parent), os.environ.get("PYTHONPATH")
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, parents))
+    if names is not None:
+        env[VISIBLE] = ",".join(names)
     command = [sys.executable]
-    if launch.accelerate is not None and several:
+    if launch is not None and settings is not None:
         check_installed(recipe, launch)
-        settings = accelerate_config(launch, fit, in_bf16(fit, gpus))
-        if names is not None and int(settings.get("num_machines") or 1) == 1:
-            settings.setdefault("main_process_port", free_port())  # two trainings need two
+        config = _accelerate_config(settings, launch.process_count, recipe.fit, gpus)
+        if names is not None and int(config.get("num_machines") or 1) == 1:
+            config.setdefault("main_process_port", free_port())  # two trainings need two
         file = folder / "accelerate.yaml"
-        write_atomic(file, yaml.safe_dump(settings).encode())
+        write_atomic(file, yaml.safe_dump(config).encode())
         command += ["-m", "accelerate.commands.launch", "--config_file", str(file)]
-    env = _environment(launch, gpus, names)
-    command += [str(program), str(folder)]
-    _run_command(command, env, folder / "train.log", fit, context.locks)
+    elif gpus > 1:  # else Trainer would spread the batch over all that it sees
+        env[VISIBLE] = env.get(VISIBLE, "0").split(",")[0]
+    log, last = folder / "train.log", deque[str](maxlen=TAIL_LINES)
+    with (
+        open_to_append(log) as file_of_log,
+        subprocess.Popen(  # noqa: S603 - our own interpreter and program
+            guard_command([*command, str(program), str(folder)]),
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=context.locks,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with stop_on_interrupt(process.stdin.close):
+                for line in process.stdout:
+                    last.append(line.rstrip())
+                    file_of_log.write(line.encode())
+                    sys.stderr.write(line)
+        finally:
+            process.stdin.close()
+            process.wait()
+    if process.returncode != 0:
+        why = _failure_reason(last, process.returncode, recipe.fit)
+        raise TrainError(f"{why} (full output: {log})")
 
 
 def memory_ran_out(text: str) -> bool:
@@ -315,20 +305,19 @@ def out_of_memory(fit: Fit) -> str:
     )
 
 
-def failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
-    """Return a line that says why a program failed: its own error line, else advice if memory ran
-    out or the system killed it, else its last line."""
+def _failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
+    """Return a program's own error line, else advice if memory ran out or the system killed it,
+    else what was raised first."""
     lines = [line for line in lines if line.strip()]
     own = next((line for line in lines if ERROR_PREFIX in line), None)
     if own is not None:
         return own.split(ERROR_PREFIX, 1)[1]
-    if any(memory_ran_out(line) for line in lines):
+    if any(map(memory_ran_out, lines)):
         return out_of_memory(fit)
     if code in (-9, 137):
-        return f"the worker was killed, most likely by the system: {out_of_memory(fit)}"
-    raised = [line for line in lines if _RAISED.match(line)]
-    last = next((line for line in raised if "ChildFailedError" not in line), None)
-    return f"the worker failed with exit code {code}: {last or ' / '.join(lines[-3:])}"
+        return f"it was killed, most likely by the system: {out_of_memory(fit)}"
+    raised = next((line for line in lines if _RAISED.match(line)), " / ".join(lines[-3:]))
+    return f"the program failed with exit code {code}: {raised}"
 
 
 def _load_launch(name: str, context: Context) -> LaunchSpec:
@@ -340,67 +329,19 @@ def _load_launch(name: str, context: Context) -> LaunchSpec:
     return catalog.load_spec(LaunchSpec, "launch", name, specs=folders, sets=context.sets)
 
 
-def _figures(recipe: Recipe, material: Material, context: Context) -> dict[str, Any]:
-    """Return what `training.json` says of the data and the base."""
-    figures = material.selection.figures(recipe.data)
-    figures["skipped"] = {**figures["skipped"], **material.left_out}
-    ties = material.ties
-    return {
-        "base": recipe.model,
-        "base_fingerprint": content_hash(context.model_path),
-        "unit": material.unit,
-        "items": len(material.items),
-        "end_of_turn": material.end_of_turn,
-        **figures,
-        **({"flat_tasks": material.flat_tasks} if material.flat_tasks is not None else {}),
-        **({"ties": vars(ties)} if ties is not None else {}),
-    }
-
-
-def _environment(launch: LaunchSpec, gpus: int, names: Sequence[str] | None) -> dict[str, str]:
-    """Return the worker's environment: convbench importable, quiet, and marked to end with its
-    parent; a launch of a single process sees the first of several devices only."""
-    env = dict(os.environ)
-    parent = str(Path(str(resources.files("convbench"))).parent)
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, env.get("PYTHONPATH")]))
-    env |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", GUARDED: "1"}
-    if not gpus:
-        env.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed writes to stdout
-    if names is not None:
-        env[VISIBLE] = ",".join(names)
-    if launch.accelerate is None and gpus > 1:
-        env[VISIBLE] = env.get(VISIBLE, "0").split(",")[0]
-    return env
-
-
-def _run_command(
-    command: Sequence[str], env: Mapping[str, str], log: Path, fit: Fit, locks: Sequence[int]
-) -> None:
-    last: deque[str] = deque(maxlen=TAIL_LINES)
-    with (
-        open_to_append(log) as file,
-        subprocess.Popen(  # noqa: S603 - our own interpreter and program
-            guard_command(list(command)),
-            env=dict(env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            pass_fds=locks,
-            start_new_session=True,
-        ) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            with stop_on_interrupt(process.stdin.close):
-                for line in process.stdout:
-                    last.append(line.rstrip())
-                    file.write(line.encode())
-                    sys.stderr.write(line)
-        finally:
-            process.stdin.close()
-            process.wait()
-    if process.returncode != 0:
-        raise TrainError(f"{failure_reason(last, process.returncode, fit)} (full output: {log})")
+def _accelerate_config(
+    accelerate: dict[str, Any], processes: int, fit: Fit, gpus: int
+) -> dict[str, Any]:
+    """Return the configuration file of `accelerate launch`: that of the launch spec, without its
+    null values; precision, accumulation and clipping are the recipe's."""
+    config = {name: value for name, value in accelerate.items() if value is not None}
+    config["mixed_precision"] = "bf16" if in_bf16(fit, gpus) else "no"
+    if "deepspeed_config" in config:
+        config["deepspeed_config"] = {
+            **config["deepspeed_config"],
+            "gradient_accumulation_steps": batches_of(fit, processes)[1],
+            "gradient_clipping": "auto",  # the trainer fills it in; a 0 here would become 1.0
+        }
+        if int(config.get("num_machines") or 1) > 1:  # else accelerate starts pdsh, with no hosts
+            config["deepspeed_config"].setdefault("deepspeed_multinode_launcher", "standard")
+    return config

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import itertools
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from convbench import views
 from convbench.errors import TrainError
 from convbench.learn.pairs import Pair, Pairs, pair, replies_of
 from convbench.learn.select import Logged, Selection, repeat_by_share, select
@@ -34,17 +35,17 @@ from convbench.learn.tokens import (
     load_tokenizer,
 )
 from convbench.learn.weights import Ties, Weight, weigh
-from convbench.schema import Conversation, ProtocolSpec, Sent, fingerprint
-from convbench.schema.recipe import Recipe
+from convbench.rollout.plan import seen_before
+from convbench.schema import Conversation, ProtocolSpec, fingerprint
+from convbench.schema.recipe import Data, Recipe
 from convbench.store.jsonl import write_atomic
 from convbench.store.run import Run
+from convbench.views import own_turns
 
 ROWS = "rows"
 """Folder of a checkpoint with its rows."""
 ABOUT = "about.json"
 """In that folder, written last: the rows' counts, and figures for `training.json`."""
-AT_ONCE = 1_000
-"""Rows of one record batch."""
 TOKENS_A_LINE = 10
 Row = dict[str, Any]
 Rows = Iterator[Row]
@@ -65,14 +66,13 @@ class Chats:
     def of(self, run: Run, talk: Conversation | None = None) -> ChatTokens:
         """Return the chat template as the run's policy was served; a logged conversation may have
         tools of its own, or call some that its log does not describe."""
-        manifest = run.manifest
-        protocol = manifest.protocol
+        member, protocol = run.manifest.policy_member, run.manifest.protocol
         own = list(talk.tools) if talk is not None else []
         tools = own or protocol.speakers[protocol.policy].tool_schemas
         calls = talk is not None and any(turn.rounds for turn in talk.turns)
-        key = f"{manifest.id}{calls}" + (fingerprint(own) if own else "")
+        key = f"{run.manifest.id}{calls}" + (fingerprint(own) if own else "")
         if key not in self._known:
-            options = manifest.policy_member.template_options | ({"tools": tools} if tools else {})
+            options = member.template_options | ({"tools": tools} if tools else {})
             self._known[key] = ChatTokens(
                 self.tokenizer, reasoning=self._reasoning, options=options, calls=calls
             )
@@ -97,6 +97,40 @@ class Material:
     end_of_turn: int | None = None
     """Token that ends a reply under the chat template."""
 
+    def figures(self, data: Data) -> dict[str, Any]:
+        """Return what `training.json` says of the data."""
+        selection = self.selection
+        of_run = Counter(item.run.manifest.id for item in selection.logged)
+        runs = [
+            {
+                "run": run.manifest.id,
+                "task": run.manifest.task.name,
+                "protocol": run.manifest.protocol.name,
+                "policy": run.manifest.policy_member.model,
+                "conversations": of_run[run.manifest.id],
+                "share": share,
+            }
+            for run, share in zip(selection.runs, data.mix or itertools.repeat(1.0), strict=False)
+        ]
+        return {
+            "unit": self.unit,
+            "items": len(self.items),
+            "end_of_turn": self.end_of_turn,
+            "run": selection.runs[0].manifest.id,
+            "judge": selection.judge,
+            "metric": data.metric,
+            "conversations": len(selection.logged),
+            "skipped": {**selection.left_out, **self.left_out},
+            "flagged": {
+                "rule": data.flagged,
+                "conversations": selection.flagged,
+                "findings": dict(sorted(selection.findings.items())),
+            },
+            **({"runs": runs} if len(runs) > 1 else {}),
+            "flat_tasks": self.flat_tasks,
+            "ties": None if self.ties is None else vars(self.ties),
+        }
+
 
 def weighted_material(
     recipe: Recipe, runs: Sequence[Run], chats: Chats, limit: int | None
@@ -104,13 +138,16 @@ def weighted_material(
     """Return the conversations of the runs with their weights."""
     selection = select(runs, recipe.data)
     weighted = weigh(selection, recipe.weighting, recipe.fit.seed)
-    tasks = ((item.run.manifest.id, item.task) for item, _ in weighted.items)
-    items = repeat_by_share(weighted.items, selection, recipe.data, tasks)
+    logged = [item for item, _ in weighted.items]
+    items = repeat_by_share(weighted.items, logged, selection, recipe.data)
 
     def tokenise(some: Sequence[tuple[Logged, tuple[Weight, ...]]], counts: Counter[str]) -> Rows:
         for item, weights in some:
             chat = chats.of(item.run, item.conversation)
-            yield from _weighted_rows(item, weights, chat, recipe, limit, counts)
+            try:
+                yield from _weighted_rows(item, weights, chat, recipe, limit, counts)
+            except Unrenderable as error:
+                counts[f"conversations left out: {error}"] += 1
 
     return Material(
         selection,
@@ -138,48 +175,29 @@ def paired_material(
 
 def pair_rows(pairs: Pairs, recipe: Recipe, chats: Chats, limit: int | None) -> Material:
     """Return pairs as material."""
-    tasks = ((p.item.run.manifest.id, p.item.task) for p in pairs.items)
-    items = repeat_by_share(pairs.items, pairs.selection, recipe.data, tasks)
+    selection = pairs.selection
+    items = repeat_by_share(pairs.items, [p.item for p in pairs.items], selection, recipe.data)
 
     def tokenise(some: Sequence[Pair], counts: Counter[str]) -> Rows:
         for each in some:
             chat = chats.of(each.item.run, each.item.conversation)
-            yield from _pair_rows(each, chat, limit, counts)
+            try:
+                yield _pair_row(each, chat, limit, counts)
+            except Unrenderable as error:
+                counts[f"pairs left out: {error}"] += 1
 
-    end = chats.of(pairs.selection.runs[0]).end_of_turn
-    return Material(
-        pairs.selection, "pair", items, tokenise, pairs.left_out, pairs.ties, end_of_turn=end
-    )
+    end = chats.of(selection.runs[0]).end_of_turn
+    return Material(selection, "pair", items, tokenise, pairs.left_out, pairs.ties, end_of_turn=end)
 
 
 def prompted_replies(protocol: ProtocolSpec, conversation: Conversation) -> list[PromptedReply]:
-    """Return the policy's replies, each with exactly the messages it saw before it."""
-    return [reply for turn in replies_by_turn(protocol, conversation) for reply in turn]
-
-
-def replies_by_turn(
-    protocol: ProtocolSpec, conversation: Conversation
-) -> list[list[PromptedReply]]:
-    """Return the same turn by turn: in every turn the replies that called tools, then the last
-    one."""
-    policy = protocol.policy
-    replay = conversation.sent.get(policy, Sent()).replay
-    turns = []
-    for index in views.own_turns(protocol, conversation):
-        turn = conversation.turns[index]
-        before = views.messages_before(protocol, conversation, policy, index)
-        turns.append(
-            [
-                PromptedReply((*before, *views.tool_messages(turn.rounds[:number], replay)), reply)
-                for number, reply in enumerate(replies_of(turn))
-            ]
-        )
-    return turns
-
-
-def day_of(item: Logged) -> str:
-    """Return the ISO date of a conversation, for templates that print it."""
-    return item.conversation.ended[:10]
+    """Return the policy's replies, each with exactly the messages it saw before it: in every turn
+    those that called tools, then the last one."""
+    return [
+        PromptedReply(tuple(seen_before(protocol, conversation, index, rounds)), reply, number)
+        for number, index in enumerate(own_turns(protocol, conversation))
+        for rounds, reply in enumerate(replies_of(conversation.turns[index]))
+    ]
 
 
 def _weighted_rows(
@@ -191,54 +209,40 @@ def _weighted_rows(
     counts: Counter[str],
 ) -> Rows:
     """Yield the rows of one conversation; a turn without a weight is context."""
-    replies: list[PromptedReply] = []
-    of_reply: list[Weight] = []
-    turns = replies_by_turn(item.protocol, item.conversation)
-    for turn, weight in zip(turns, weights, strict=True):
-        answered = [reply for reply in turn if reply.messages]
-        counts["replies before any message, not learnt"] += len(turn) - len(answered)
-        replies += answered
-        of_reply += [weight] * len(answered)
-    day = day_of(item)
-    try:
-        parts = chat.token_rows(replies, day, recipe.data.unit)
-        if limit is not None and any(len(part.ids) > limit for part in parts):
-            if recipe.data.too_long == "drop":
-                counts["conversations left out: longer than a row"] += 1
-                return
-            parts = [_slid(part, n, chat, day, limit) for n, part in enumerate(replies)]
-            counts["conversations whose turns are rows, each with the last messages that fit"] += 1
-    except Unrenderable as error:
-        counts[f"conversations left out: {error}"] += 1
-        return
+    said = prompted_replies(item.protocol, item.conversation)
+    replies = [reply for reply in said if reply.messages]
+    counts["replies before any message, not learnt"] += len(said) - len(replies)
+    parts = chat.token_rows(replies, item.day, recipe.data.unit)
+    if limit is not None and any(len(part.ids) > limit for part in parts):
+        if recipe.data.too_long == "drop":
+            counts["conversations left out: longer than a row"] += 1
+            return
+        parts = [_slid(reply, n, chat, item.day, limit) for n, reply in enumerate(replies)]
+        counts["conversations whose turns are rows, each with the last messages that fit"] += 1
     counts["conversations"] += 1
     counts["conversations of several rows"] += len(parts) > 1
     for number, part in enumerate(parts):
-        known = [of_reply[mark] if mark >= 0 else None for mark in part.replies]
-        known[0] = None  # the first token of a row is no prediction
-        if all(mark < 0 for mark in part.replies[1:]):
-            counts["rows without a token of the policy"] += 1
+        learnt = [weights[replies[mark].turn] if mark >= 0 else None for mark in part.replies]
+        learnt[0] = None  # the first token of a row is no prediction
+        if all(weight is None for weight in learnt):
+            counts["rows without a token of the policy"] += max(part.replies[1:], default=-1) < 0
             continue
-        if all(weight is None for weight in known):
+        counts["rows truncated"] += len(learnt) > len(learnt[:limit])
+        learnt = learnt[:limit]
+        if all(weight is None for weight in learnt):
+            counts["rows dropped"] += 1
             continue
-        if limit is not None and len(known) > limit:
-            counts["rows truncated"] += 1
-            known = known[:limit]
-            if all(weight is None for weight in known):
-                counts["rows dropped"] += 1
-                continue
-        ids = list(part.ids[: len(known)])
-        labels = [-100 if w is None else i for i, w in zip(ids, known, strict=True)]
+        ids = part.ids[:limit]
         counts["rows"] += 1
         counts["tokens"] += len(ids)
-        counts["tokens with loss"] += sum(weight is not None for weight in known)
+        counts["tokens with loss"] += sum(weight is not None for weight in learnt)
         yield {
             "conversation_id": item.id,
             "row": number,
             "rows": len(parts),
-            "input_ids": ids,
-            "labels": labels,
-            "weights": [0.0 if weight is None else weight for weight in known],
+            "input_ids": list(ids),
+            "labels": [-100 if w is None else i for i, w in zip(ids, learnt, strict=True)],
+            "weights": [weight or 0.0 for weight in learnt],
         }
 
 
@@ -248,47 +252,38 @@ def _slid(reply: PromptedReply, number: int, chat: ChatTokens, day: str, limit: 
     said = reply.messages
     head = said[:1] if said[0]["role"] == "system" and len(said) > 1 else ()
     starts = [i for i in range(len(head), len(said)) if said[i]["role"] != "tool"] or [len(head)]
-    low, high = 0, len(starts) - 1
-    while True:
-        middle = (low + high) // 2
-        tried = PromptedReply((*head, *said[starts[middle] :]), reply.reply)
-        (row,) = chat.token_rows([tried], day)
-        if low >= high:
-            return TokenRow(row.ids, tuple(number if mark >= 0 else -1 for mark in row.replies))
-        low, high = (low, middle) if len(row.ids) <= limit else (middle + 1, high)
+
+    def row_from(start: int) -> TokenRow:
+        (row,) = chat.token_rows([replace(reply, messages=(*head, *said[start:]))], day)
+        return row
+
+    def fits(start: int) -> bool:
+        return len(row_from(start).ids) <= limit
+
+    row = row_from(starts[bisect_left(starts, True, hi=len(starts) - 1, key=fits)])
+    return TokenRow(row.ids, tuple(number if mark >= 0 else -1 for mark in row.replies))
 
 
-def _pair_rows(each: Pair, chat: ChatTokens, limit: int | None, counts: Counter[str]) -> Rows:
-    try:
-        prompt = chat.render_prompt(each.messages, day_of(each.item)) if each.messages else ""
-        if not each.messages:
-            raise Unrenderable("whose policy speaks before any message")
-        ids = chat.encode(prompt)
-        both = [chat.reply_ids(prompt, ids, reply) for reply in (each.chosen, each.rejected)]
-    except Unrenderable as error:
-        counts[f"pairs left out: {error}"] += 1
-        return
-    if not all(both):
-        counts["pairs left out: with an empty reply that was cut"] += 1
-        return
-    if limit is not None:
-        if len(ids) >= limit:
-            counts["pairs dropped"] += 1
-            return
-        room = limit - len(ids)
-        counts["pairs truncated"] += max(map(len, both)) > room
-        both = [reply[:room] for reply in both]
-    if both[0] == both[1]:
-        counts["pairs left out: equal after truncation"] += 1
-        return
+def _pair_row(each: Pair, chat: ChatTokens, limit: int | None, counts: Counter[str]) -> Row:
+    """Return the row of a pair; raise Unrenderable for one that cannot be learnt."""
+    if not each.messages:
+        raise Unrenderable("whose policy speaks before any message")
+    prompt = chat.render_prompt(each.messages, each.item.day)
+    ids = chat.encode(prompt)
+    whole = [chat.reply_ids(prompt, ids, reply) for reply in (each.chosen, each.rejected)]
+    if not all(whole):
+        raise Unrenderable("with an empty reply that was cut")
+    room = None if limit is None else limit - len(ids)
+    if room is not None and room <= 0:
+        raise Unrenderable("whose prompt fills a row")
+    chosen, rejected = (reply[:room] for reply in whole)
+    if chosen == rejected:
+        raise Unrenderable("equal after truncation")
+    counts["pairs truncated"] += [chosen, rejected] != whole
     counts["pairs"] += 1
-    counts["tokens"] += len(ids) + sum(map(len, both))
-    yield {
-        "task": each.item.task,
-        "prompt_ids": ids,
-        "chosen_ids": both[0],
-        "rejected_ids": both[1],
-    }
+    counts["tokens"] += len(ids) + len(chosen) + len(rejected)
+    task = each.item.task
+    return {"task": task, "prompt_ids": ids, "chosen_ids": chosen, "rejected_ids": rejected}
 
 
 def check_rows(number: int, counts: Mapping[str, int], limit: int | None) -> None:
@@ -326,19 +321,19 @@ def write_rows(
 def write_table(folder: Path, rows: Iterable[Row]) -> int:
     """Write rows as a `datasets` folder, and return their number; nothing is written without
     any."""
-    import pyarrow as pa
     from datasets import Dataset
-    from datasets.table import InMemoryTable
     from datasets.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    rows, batches, schema = iter(rows), list[Any](), None
-    while some := list(itertools.islice(rows, AT_ONCE)):
-        schema = schema or _schema(some[0])
-        batches.append(pa.RecordBatch.from_pylist(some, schema=schema))
-    if batches:
-        Dataset(InMemoryTable(pa.Table.from_batches(batches))).save_to_disk(str(folder))
-    return sum(batch.num_rows for batch in batches)
+    first = next(rows := iter(rows), None)
+    if first is None:
+        return 0
+    with TemporaryDirectory() as cache:
+        table = Dataset.from_generator(
+            lambda: itertools.chain([first], rows), cache_dir=cache, fingerprint="rows"
+        )
+        table.save_to_disk(str(folder))
+    return len(table)
 
 
 def read_about(folder: Path) -> dict[str, Any]:
@@ -347,86 +342,66 @@ def read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _schema(row: Row) -> Any:
-    import pyarrow as pa
-
-    def kind(value: Any) -> Any:
-        if isinstance(value, list):
-            return pa.list_(kind(value[0]) if value else pa.int32())
-        kinds = {str: pa.string(), bool: pa.bool_(), int: pa.int32(), float: pa.float32()}
-        return kinds[type(value)]
-
-    return pa.schema([(name, kind(value)) for name, value in row.items()])
-
-
 def row_length(row: Row) -> tuple[int, int]:
-    """Return (tokens of a row's longest sequence, tokens with loss of the one with most)."""
-    if "prompt_ids" in row:
-        reply = max(len(row["chosen_ids"]), len(row["rejected_ids"]))
-        return len(row["prompt_ids"]) + reply, reply
+    """Return (tokens of a row's longest sequence, tokens with loss of the one with most); zeros of
+    a row of your own trainer."""
     if "input_ids" in row:
         return len(row["input_ids"]), sum(label != -100 for label in row["labels"])
-    longest = max(len(ids) for name in ("chosen_ids", "rejected_ids") for ids in row[name])
+    sides = [row[name] for name in ("chosen_ids", "rejected_ids") if name in row]
+    if "prompt_ids" in row:
+        reply = max(map(len, sides))
+        return len(row["prompt_ids"]) + reply, reply
+    longest = max((len(ids) for side in sides for ids in side), default=0)
     return longest, longest
 
 
 def preview_rows(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
-    """Yield lines that show three rows: of weighted ones the highest, middle and lowest weight, and
-    of the first every token."""
+    """Yield lines that show three rows: of weighted ones, token by token, those of the highest,
+    middle and lowest weight."""
     if rows and "weights" in rows[0]:
-        rows = sorted(rows, key=lambda row: -_weight_of(row))
-        picked = sorted({0, len(rows) // 2, len(rows) - 1})
-    else:
-        picked = list(range(min(3, len(rows))))
-    for number, index in enumerate(picked):
-        row = rows[index]
-        yield from _row_lines(row, tokenizer)
-        if number == 0 and "weights" in row:
-            yield "  token by token (* with loss):"
-            words = [
-                f"{'' if label == -100 else '*'}{token}:{tokenizer.decode([token])!r}"
-                for token, label in zip(row["input_ids"], row["labels"], strict=True)
-            ]
-            for start in range(0, len(words), TOKENS_A_LINE):
-                yield "    " + " ".join(words[start : start + TOKENS_A_LINE])
-
-
-def mask_stretches(row: TokenRow | Row) -> Iterator[tuple[bool, list[int]]]:
-    """Yield (whether it is learnt, ids) of a row's stretches of tokens."""
-    if isinstance(row, TokenRow):
-        ids, learnt = list(row.ids), row.mask
-    else:
-        ids, learnt = row["input_ids"], [label != -100 for label in row["labels"]]
-    start = 0
-    for end in range(1, len(ids) + 1):
-        if end == len(ids) or learnt[end] != learnt[start]:
-            yield learnt[start], ids[start:end]
-            start = end
-
-
-def _row_lines(row: Row, tokenizer: Any) -> Iterator[str]:
-    if "weights" in row:
-        part = f", row {row['row'] + 1} of {row['rows']}" if row["rows"] > 1 else ""
-        learnt = sum(label != -100 for label in row["labels"])
-        yield (
-            f"{row['conversation_id']}{part}: weight {_weight_of(row):+.4f}, "
-            f"{len(row['input_ids'])} tokens, {learnt} with loss"
-        )
-        for is_learnt, ids in mask_stretches(row):
-            sign = "LOSS" if is_learnt else "    "
-            yield f"  {sign} {len(ids):5d}  {tokenizer.decode(ids)!r}"
-    elif "prompt_ids" in row:
+        rows = sorted(rows, key=_weight_of, reverse=True)
+        rows = [rows[index] for index in sorted({0, len(rows) // 2, len(rows) - 1})]
+    for row in rows[:3]:
+        if "weights" in row:
+            yield from _weighted_lines(row, tokenizer)
+            continue
         yield f"question {row['task']}"
-        for name in ("prompt_ids", "chosen_ids", "rejected_ids"):
-            sign = "    " if name == "prompt_ids" else "LOSS"
-            text = tokenizer.decode(row[name])
-            yield f"  {sign} {len(row[name]):5d}  {name.removesuffix('_ids'):8s} {text!r}"
-    else:
-        yield f"question {row['task']}"
+        if "prompt_ids" in row:
+            for name, sign in (("prompt", "    "), ("chosen", "LOSS"), ("rejected", "LOSS")):
+                ids = row[f"{name}_ids"]
+                yield f"  {sign} {len(ids):5d}  {name:8s} {tokenizer.decode(ids)!r}"
+            continue
         for name in ("chosen", "rejected"):
             for ids, marks in zip(row[f"{name}_ids"], row[f"{name}_turns"], strict=True):
-                learnt = sum(mark >= 0 for mark in marks)
-                yield f"  {name}: {len(ids)} tokens, {learnt} of the policy"
+                own = sum(mark >= 0 for mark in marks)
+                yield f"  {name}: {len(ids)} tokens, {own} of the policy"
+
+
+def mask_stretches(ids: Sequence[int], learnt: Sequence[bool]) -> Iterator[tuple[bool, list[int]]]:
+    """Yield (whether it is learnt, ids) of a row's stretches of tokens."""
+    marked = zip(learnt, ids, strict=True)
+    for is_learnt, some in itertools.groupby(marked, key=lambda each: each[0]):
+        yield is_learnt, [token for _, token in some]
+
+
+def _weighted_lines(row: Row, tokenizer: Any) -> Iterator[str]:
+    """Yield a row's stretches of context and of loss, then its tokens: `id:'text'`, and `*weight`
+    of one with loss."""
+    learnt = [label != -100 for label in row["labels"]]
+    part = f", row {row['row'] + 1} of {row['rows']}" if row["rows"] > 1 else ""
+    yield (
+        f"{row['conversation_id']}{part}: weight {_weight_of(row):+.4f}, "
+        f"{len(learnt)} tokens, {sum(learnt)} with loss"
+    )
+    for is_learnt, ids in mask_stretches(row["input_ids"], learnt):
+        yield f"  {'LOSS' if is_learnt else '    '} {len(ids):5d}  {tokenizer.decode(ids)!r}"
+    yield "  token by token (*weight of those with loss):"
+    words = [
+        f"{token}:{tokenizer.decode([token])!r}" + (f"*{weight:.4g}" if is_learnt else "")
+        for token, weight, is_learnt in zip(row["input_ids"], row["weights"], learnt, strict=True)
+    ]
+    for start in range(0, len(words), TOKENS_A_LINE):
+        yield "    " + " ".join(words[start : start + TOKENS_A_LINE])
 
 
 def _weight_of(row: Row) -> float:

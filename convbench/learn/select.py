@@ -7,7 +7,6 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from convbench import rewards
@@ -43,6 +42,11 @@ class Logged:
         return self.conversation.conversation_id
 
     @property
+    def day(self) -> str:
+        """Its ISO date, for templates that print it."""
+        return self.conversation.ended[:10]
+
+    @property
     def protocol(self) -> ProtocolSpec:
         """The protocol of its run."""
         return self.run.manifest.protocol
@@ -54,7 +58,6 @@ class Selection:
 
     runs: tuple[Run, ...]
     judge: str
-    """Name of the judge; several runs' names are joined by ` + `."""
     logged: Sequence[Logged]
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Counts of other conversations, by reason."""
@@ -84,37 +87,7 @@ class Selection:
             )
         for run in self.runs:
             for mark in sorted(self.fingerprints):
-                judge = self.judge.split(" + ")[0]
-                yield from unfit_reasons(control_results(run, judge, mark), judge)
-
-    def figures(self, data: Data) -> dict[str, Any]:
-        """Return what `training.json` says of the selection, without paths."""
-        about = {
-            "run": self.runs[0].manifest.id,
-            "judge": self.judge,
-            "metric": data.metric,
-            "conversations": len(self.logged),
-            "skipped": dict(self.left_out),
-            "flagged": {
-                "rule": data.flagged,
-                "conversations": self.flagged,
-                "findings": dict(sorted(self.findings.items())),
-            },
-        }
-        if len(self.runs) > 1:
-            counts = Counter(item.run.manifest.id for item in self.logged)
-            about["runs"] = [
-                {
-                    "run": run.manifest.id,
-                    "task": run.manifest.task.name,
-                    "protocol": run.manifest.protocol.name,
-                    "policy": policy_of(run),
-                    "conversations": counts[run.manifest.id],
-                    "share": share,
-                }
-                for run, share in zip(self.runs, data.mix or itertools.repeat(1.0), strict=False)
-            ]
-        return about
+                yield from unfit_reasons(control_results(run, self.judge, mark), self.judge)
 
 
 def select(runs: Sequence[Run], data: Data) -> Selection:
@@ -126,28 +99,49 @@ def select(runs: Sequence[Run], data: Data) -> Selection:
     if `data.mix` does not fit the runs; if nothing is left, or if all of several rewards are equal.
     """
     _check_runs(runs, data)
-    parts = [_select_run(run, data) for run in runs]
-    versions = {mark for part in parts for mark in part.fingerprints if part.logged}
-    judges = list(dict.fromkeys(part.judge for part in parts))
-    if len(judges) > 1 or (len(parts) > 1 and len(versions) > 1):
+    left_out, findings = Counter[str](), Counter[str]()
+    logged: list[Logged] = []
+    judges, versions, flagged = dict[str, None](), set[str](), 0
+    several = len({run.manifest.task.name for run in runs}) > 1
+    for run in runs:
+        judge, verdicts = _verdicts_of(run, data.judge)
+        judges[judge] = None
+        below, specs, before = _below_least(run, data), run.judge_specs(), len(logged)
+        for talk in run.conversations():
+            example, verdict = run.examples[talk.example_id], verdicts.get(talk.conversation_id)
+            reason = _why_left_out(run, talk, example, verdict, below)
+            flags = relevant_flags(talk.flags) if reason is None else ()
+            flagged += bool(flags)
+            findings.update(set(flags))
+            reason = "flagged" if flags and data.flagged == "drop" else reason
+            if reason is not None or verdict is None:
+                left_out[str(reason)] += 1
+                continue
+            spec = specs.get(verdict.fingerprint)
+            reward, turns = _rewards_of(verdict, data.metric, spec, run.manifest.protocol, talk)
+            task = f"{run.manifest.task.name}/{example.example_id}" if several else talk.example_id
+            logged.append(Logged(run, talk, example, task, reward, turns))
+        if len(logged) > before:
+            versions |= {verdict.fingerprint for verdict in verdicts.values()}
+    if len(judges) > 1 or (len(runs) > 1 and len(versions) > 1):
         raise TrainError(
             f"found rewards of {max(len(judges), len(versions))} judges or versions of one "
             f"({', '.join(judges)}), whose scales may differ; expected one; judge all runs by the "
             "same, or rescale the rewards that are imported"
         )
-    left_out, findings = Counter[str](), Counter[str]()
-    for part in parts:
-        left_out.update(part.left_out)
-        findings.update(part.findings)
-    selection = Selection(
-        tuple(runs),
-        judges[0],
-        _named_tasks([item for part in parts for item in part.logged], runs),
-        left_out,
-        findings,
-        sum(part.flagged for part in parts),
-        frozenset(versions),
+    # The order in which they ended depends on the machine; a training depends on that of rows.
+    place = {run.manifest.id: number for number, run in enumerate(runs)}
+    logged.sort(
+        key=lambda item: (
+            place[item.run.manifest.id],
+            item.example.example_id,
+            item.conversation.sample,
+            item.conversation.key,
+        )
     )
+    (judge,) = judges
+    marks = frozenset(versions)
+    selection = Selection(tuple(runs), judge, logged, left_out, findings, flagged, marks)
     if data.rows is not None:
         selection = _limit_rows(selection, data.rows, data)
     _check_left(selection)
@@ -164,18 +158,11 @@ def name_hash(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def policy_of(run: Run) -> str:
-    """Return the model that spoke as the policy in a run; of a folder only its name."""
-    model = run.manifest.policy_member.model
-    kind, colon, path = model.rpartition(":")
-    return f"{kind}{colon}{Path(path).name}" if Path(path).is_absolute() else model
-
-
 def repeat_by_share(
-    items: Sequence[Any], selection: Selection, data: Data, tasks: Iterable[tuple[str, str]]
+    items: Sequence[Any], logged: Iterable[Logged], selection: Selection, data: Data
 ) -> list[Any]:
     """Return every item as often as `data.mix` says of its run, in order, copies next to each
-    other; `tasks` are the (run id, task) of each item.
+    other; `logged` are the conversations that they are of.
 
     With 2.5 the items of each question come twice, and those of half of the questions once more, by
     a hash of their names; with less than 1 some questions are left out. Raise TrainError if none is
@@ -186,9 +173,9 @@ def repeat_by_share(
     ids = (run.manifest.id for run in selection.runs)
     shares = dict(zip(ids, data.mix, strict=True))
     copies: list[Any] = []
-    for item, (run, task) in zip(items, tasks, strict=True):
-        share = shares[run]
-        is_extra = int.from_bytes(name_hash(task)[:8]) / 2**64 < share % 1
+    for item, talk in zip(items, logged, strict=True):
+        share = shares[talk.run.manifest.id]
+        is_extra = int.from_bytes(name_hash(talk.task)[:8]) / 2**64 < share % 1
         copies += [item] * (int(share) + is_extra)
     if not copies:
         raise TrainError("data.mix: nothing is left to train on; raise a share")
@@ -208,31 +195,6 @@ def _check_runs(runs: Sequence[Run], data: Data) -> None:
             f"data.mix: found {len(data.mix)} for {len(runs)} run(s); expected one for each --run, "
             "in their order"
         )
-
-
-def _select_run(run: Run, data: Data) -> Selection:
-    """Return one run's conversations, all rows, in any order."""
-    judge, verdicts = _verdicts_of(run, data.judge)
-    below, specs, protocol = _below_least(run, data), run.judge_specs(), run.manifest.protocol
-    left_out, findings, flagged = Counter[str](), Counter[str](), 0
-    logged: list[Logged] = []
-    for conversation in run.conversations():
-        example = run.examples[conversation.example_id]
-        reason = _why_left_out(run, conversation, example, verdicts, below)
-        if reason is None:
-            flags = relevant_flags(conversation.flags)
-            flagged += bool(flags)
-            findings.update(set(flags))
-            reason = "flagged" if flags and data.flagged == "drop" else None
-        if reason is not None:
-            left_out[reason] += 1
-            continue
-        verdict = verdicts[conversation.conversation_id]
-        spec = specs.get(verdict.fingerprint)
-        reward, turns = _rewards_of(verdict, data.metric, spec, protocol, conversation)
-        logged.append(Logged(run, conversation, example, example.example_id, reward, turns))
-    marks = frozenset(verdict.fingerprint for verdict in verdicts.values())
-    return Selection((run,), judge, logged, left_out, findings, flagged, marks)
 
 
 def _verdicts_of(run: Run, name: str | None) -> tuple[str, dict[str, Verdict]]:
@@ -269,24 +231,22 @@ def _verdicts_of(run: Run, name: str | None) -> tuple[str, dict[str, Verdict]]:
 
 
 def _below_least(run: Run, data: Data) -> set[str]:
-    """Return the ids of the conversations of which a judge's newest scores are below what
-    `data.least` asks of it."""
-    below: dict[tuple[str, str], bool] = {}
+    """Return the ids of the conversations of which a judge's scores are below what `data.least`
+    asks of it."""
+    below = set()
     for verdict in run.verdicts() if data.least else ():
         names = {verdict.judge, verdict.judge.partition("@")[0], "*"} & data.least.keys()
-        if names and verdict.scored:
-            asked = [item for name in names for item in data.least[name].items()]
-            scores = verdict.scores
-            is_below = any(scores.get(metric, least) < least for metric, least in asked)
-            below[verdict.conversation_id, verdict.judge] = is_below
-    return {name for (name, _), is_below in below.items() if is_below}
+        asked = [item for name in names for item in data.least[name].items()]
+        if verdict.scored and any(verdict.scores.get(name, low) < low for name, low in asked):
+            below.add(verdict.conversation_id)
+    return below
 
 
 def _why_left_out(
     run: Run,
     conversation: Conversation,
     example: Example,
-    verdicts: Mapping[str, Verdict],
+    verdict: Verdict | None,
     below: Collection[str],
 ) -> str | None:
     """Return why a conversation does not train, or None if it does."""
@@ -297,7 +257,6 @@ def _why_left_out(
         return "of another policy"
     if conversation.failure is not None:
         return "failed"
-    verdict = verdicts.get(conversation.conversation_id)
     if verdict is None:
         return "not judged"
     if not verdict.scored:
@@ -340,29 +299,6 @@ def _rewards_of(
         scores = [turn.scores for turn in turns]
         return rewards.turns_reward(rule, protocol, scores, questions), of_turns
     return rewards.conversation_reward(rule, protocol, verdict.scores, questions), of_turns
-
-
-def _named_tasks(logged: Sequence[Logged], runs: Sequence[Run]) -> list[Logged]:
-    """Return the conversations by question and sample, tasks named across runs by question, and by
-    their task if the runs are of several.
-
-    The order in which they ended depends on the machine; a training depends on the order of rows.
-    """
-    several = len({run.manifest.task.name for run in runs}) > 1
-    if several:
-        logged = [
-            replace(item, task=f"{item.run.manifest.task.name}/{item.task}") for item in logged
-        ]
-    place = {run.manifest.id: number for number, run in enumerate(runs)}
-    return sorted(
-        logged,
-        key=lambda item: (
-            place[item.run.manifest.id],
-            item.example.example_id,
-            item.conversation.sample,
-            item.conversation.key,
-        ),
-    )
 
 
 def _limit_rows(selection: Selection, rows: int, data: Data) -> Selection:

@@ -11,33 +11,28 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from convbench import catalog
 from convbench.engine.jobs import run_in_loop
 from convbench.engine.session import Session
-from convbench.errors import ConvbenchError, TrainError
+from convbench.errors import TrainError
 from convbench.learn.pairs import Reply
-from convbench.learn.rows import (
-    Chats,
-    Material,
-    Row,
-    Rows,
-    day_of,
-    prompted_replies,
-)
+from convbench.learn.rows import Chats, Material, Row, Rows, prompted_replies
 from convbench.learn.select import Logged, Selection, name_hash, select
 from convbench.learn.tokens import ChatTokens, PromptedReply, Unrenderable
 from convbench.learn.weights import Ties, break_ties, equal_indices
-from convbench.models.model import Model
-from convbench.models.weights_path import SHIPPED_REFS, content_hash, policy_weights
+from convbench.models.weights_path import SHIPPED_REFS, weights_of
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import check_affordable, max_calls, open_caller, raise_stop
 from convbench.rollout.candidates import (
     CandidateJob,
     CandidatePosition,
+    SampleSummary,
     candidate_rows,
     open_candidate_model,
     sample_candidates,
@@ -46,7 +41,6 @@ from convbench.rollout.plan import seen_before
 from convbench.schema import Message, ToolCall
 from convbench.schema.base import FrozenModel
 from convbench.schema.recipe import Fit, Recipe
-from convbench.store.checkpoint import Checkpoint
 from convbench.store.run import Run
 from convbench.views import SEPARATOR, own_turns
 
@@ -100,25 +94,18 @@ class SweetArgs(FrozenModel):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe) -> SweetArgs:
-        """Return a recipe's args as settings. Raises TrainError if they are invalid."""
-        try:
-            return cls.model_validate(recipe.args)
-        except ValidationError as error:
-            raise TrainError(_invalid(f"recipe {recipe.name!r}: args", error)) from None
+        """Return a recipe's args as settings. Raises SpecError if they are invalid."""
+        return catalog.check_spec(cls, recipe.args, f"recipe {recipe.name!r}: args")
 
 
 def critic_recipe(recipe: Recipe) -> Recipe:
     """Return stage 1's recipe: the same, named NAME-critic, with `args.critic` over its `fit`.
 
-    Raise TrainError for invalid values."""
+    Raise SpecError for invalid values."""
     values = {**recipe.fit.model_dump(), **SweetArgs.from_recipe(recipe).critic}
-    try:
-        fit = Fit.model_validate(values)
-    except ValidationError as error:
-        raise TrainError(_invalid(f"recipe {recipe.name!r}: args.critic", error)) from None
-    return recipe.model_copy(
-        update={"name": f"{recipe.name}-critic", "trainer": "critic", "fit": fit}
-    )
+    fit = catalog.check_spec(Fit, values, f"recipe {recipe.name!r}: args.critic")
+    name = f"{recipe.name}-critic"
+    return recipe.model_copy(update={"name": name, "trainer": "critic", "fit": fit})
 
 
 def trajectory_material(
@@ -129,13 +116,22 @@ def trajectory_material(
     args, selection = SweetArgs.from_recipe(recipe), select(runs, recipe.data)
     pairs, ties = trajectory_pairs(selection, args, recipe)
 
+    def side(item: Logged) -> Row:
+        rows = critic_rows(item, chats, args)
+        if rows is None:
+            raise Unrenderable("of a conversation without a token of the policy")
+        if limit is not None and max(map(len, rows["ids"])) > limit:
+            raise Unrenderable("longer than a row")
+        return rows
+
     def tokenise(some: Sequence[tuple[Logged, Logged, bool]], counts: Counter[str]) -> Rows:
         for better, worse, held in some:
-            sides = [_trajectory(item, chats, args, limit, counts) for item in (better, worse)]
-            if not all(sides):
+            try:
+                chosen, rejected = side(better), side(worse)
+            except Unrenderable as error:
+                counts[f"pairs left out: {error}"] += 1
                 continue
             counts["pairs held out" if held else "pairs"] += 1
-            chosen, rejected = sides
             yield {
                 "task": better.task,
                 "held": held,
@@ -215,21 +211,6 @@ def with_hidden_text(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
     return tuple(out)
 
 
-def check_base(folder: Path, model: str) -> None:
-    """Raise TrainError without a finished critic in the folder, or if the model's weights are not
-    those that it was trained from: the reference of stage 2 is the same model."""
-    trained = Checkpoint(folder / CRITIC)
-    if not trained.is_finished:
-        raise TrainError(f"{trained.folder}: found no finished critic; convbench train trains it")
-    before, now = trained.training.get("base_fingerprint"), content_hash(model)
-    if before != now:
-        raise TrainError(
-            f"{trained.folder}: trained from weights {before}, but {model} now holds {now}; "
-            "expected the same base in both stages; restore the weights, or start again with "
-            "--out DIR"
-        )
-
-
 def candidate_places(selection: Selection, args: SweetArgs) -> list[tuple[Logged, int, int]]:
     """Return (conversation, turn, rounds of tools before it) of every reply that gets candidates.
 
@@ -257,20 +238,6 @@ def candidate_places(selection: Selection, args: SweetArgs) -> list[tuple[Logged
     return places
 
 
-def missing_candidates(selection: Selection, args: SweetArgs, file: Path) -> list[CandidateJob]:
-    """Return every candidate that the file does not hold yet."""
-    known = {(*place_of(row), row["candidate"]) for row in candidate_rows(file)}
-    return [
-        (
-            item.conversation,
-            CandidatePosition(conversation_id=item.id, turn=turn, rounds=rounds, candidate=number),
-        )
-        for item, turn, rounds in candidate_places(selection, args)
-        for number in range(args.candidates)
-        if (item.id, turn, rounds, number) not in known
-    ]
-
-
 def sample_missing(
     run: Run,
     recipe: Recipe,
@@ -281,17 +248,29 @@ def sample_missing(
     *,
     check: bool,
 ) -> None:
-    """Append the missing candidates to the file; with `check` only see that they could be asked
-    for, with nothing sent or loaded.
+    """Append the candidates that the file does not hold yet; with `check` only see that they could
+    be asked for, with nothing sent or loaded.
 
     Raise what stopped it early, or TrainError if some failed; the same call then resumes."""
     args = SweetArgs.from_recipe(recipe)
-    jobs = missing_candidates(selection, args, file)
+    known = {(*place_of(row), row["candidate"]) for row in candidate_rows(file)}
+    jobs: list[CandidateJob] = []
+    for item, turn, rounds in candidate_places(selection, args):
+        for number in range(args.candidates):
+            if (item.id, turn, rounds, number) not in known:
+                place = {"conversation_id": item.id, "turn": turn, "rounds": rounds}
+                position = CandidatePosition(**place, candidate=number)
+                jobs.append((item.conversation, position))
     if not jobs:
         return
+    member = run.manifest.policy_member
+    start, model_path = member.model, weights_of(recipe.model or "") or recipe.model
+    if model_path not in (None, start, weights_of(start, member.weights)):  # that which is trained
+        start = str(recipe.model if recipe.model in SHIPPED_REFS else f"local:{recipe.model}")
+        session = session.naming(start)
 
-    async def sample() -> Any:
-        model = _open_model(run, recipe, calls, session)
+    async def sample() -> SampleSummary | None:
+        model = open_candidate_model(run, start, calls, session)
         try:
             if check:
                 check_affordable(model, calls)
@@ -336,7 +315,7 @@ def critic_rows(item: Logged, chats: Chats, args: SweetArgs) -> Row | None:
     before its first user message; None without a token of the policy."""
     text = hidden_text(item, args)
     replies = [
-        PromptedReply(with_hidden_text(reply.messages, text), reply.reply)
+        replace(reply, messages=with_hidden_text(reply.messages, text))
         for reply in prompted_replies(item.protocol, item.conversation)
     ]
     return turn_rows(chats.of(item.run, item.conversation), replies, item)
@@ -345,45 +324,7 @@ def critic_rows(item: Logged, chats: Chats, args: SweetArgs) -> Row | None:
 def turn_rows(chat: ChatTokens, replies: Sequence[PromptedReply], item: Logged) -> Row | None:
     """Return `ids` of the rows of replies, and `turns`: the number of each token's reply, -1 where
     it is context."""
-    rows = chat.token_rows(replies, day_of(item))
+    rows = chat.token_rows(replies, item.day)
     if not any(mark >= 0 for row in rows for mark in row.replies[1:]):
         return None
     return {"ids": [list(row.ids) for row in rows], "turns": [list(row.replies) for row in rows]}
-
-
-def _trajectory(
-    item: Logged, chats: Chats, args: SweetArgs, limit: int | None, counts: Counter[str]
-) -> Row:
-    """Return a conversation's rows for the critic; empty, with a count, if it cannot be read."""
-    try:
-        rows = critic_rows(item, chats, args)
-    except Unrenderable as error:
-        counts[f"pairs left out: {error}"] += 1
-        return {}
-    if rows is None:
-        counts["pairs left out: of a conversation without a token of the policy"] += 1
-        return {}
-    if limit is not None and max(map(len, rows["ids"])) > limit:
-        counts["pairs dropped"] += 1
-        return {}
-    return rows
-
-
-def _open_model(run: Run, recipe: Recipe, calls: CallOptions, session: Session) -> Model:
-    """Return the model that samples candidates: the one that is trained."""
-    member = run.manifest.policy_member
-    start = member.model
-    if recipe.model not in (None, member.model, member.weights):
-        try:
-            same = policy_weights(run.manifest) == recipe.model
-        except ConvbenchError:
-            same = False
-        if not same:
-            start = str(recipe.model if recipe.model in SHIPPED_REFS else f"local:{recipe.model}")
-            session = session.naming(start)
-    return open_candidate_model(run, start, calls, session)
-
-
-def _invalid(where: str, error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in (where, *first['loc']))}: {first['msg']}"

@@ -48,6 +48,8 @@ class PromptedReply:
 
     messages: tuple[Message, ...]
     reply: Reply
+    turn: int = 0
+    """Number of its turn among the policy's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from convbench.learn.launch import (
     pick_launch,
     portable,
 )
-from convbench.learn.memory import Cards, Memory
+from convbench.learn.memory import Cards
 from convbench.learn.rows import (
     Chats,
     Material,
@@ -122,7 +122,7 @@ def train(
     calls, specs = calls or CallOptions(), specs or SpecOptions()
     load_plugins(specs)
     recipe_sets, launch_sets = split_sets(specs.sets)
-    recipe, notes = resolve(load_recipe(name, specs, recipe_sets), runs, model, judge)
+    recipe = resolve(load_recipe(name, specs, recipe_sets), runs, model, judge)
     folder = checkpoint_folder(runs[0], recipe, out)
     context = Context(
         weights_of(recipe.model or "") or recipe.model or "",
@@ -131,32 +131,43 @@ def train(
         specs,
         launch,
         launch_sets,
-        cards if cards is not None or not dry_run else None,
+        cards,
         in_process=in_process,
-        notes=notes,
         session=session or Session(),
     )
-    result = TrainResult(recipe, imported=runs[0].manifest.kind == "import", notes=notes)
+    imported = runs[0].manifest.kind == "import"
+    result = TrainResult(recipe, imported=imported, notes=context.notes)
     counts = count_splits(question.split for question in runs[0].questions.values())
-    if not counts["test"] and not result.imported:
-        notes.append(f"no question of split test ({format_counts(counts)}): nothing to evaluate on")
+    if not counts["test"] and not imported:
+        splits = format_counts(counts)
+        context.notes.append(f"no question of split test ({splits}): nothing to evaluate on")
     if dry_run:
-        result.preview = list(preview(recipe, runs, context, result))
+        result.preview = list(_preview(recipe, runs, context, result))
         return result
-    material = None if recipe.trainer == "sweet" else make_material(recipe, runs, context)
+    sweet = recipe.trainer == "sweet"
+    material = None if sweet else make_material(recipe, runs, context)
     with ExitStack() as held:
         for run in runs:
             lock = held.enter_context(run.read_lock("training on this run"))
             context.locks += [] if lock is None else [lock]
-        context.locks.append(held.enter_context(_lock(folder)))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(folder, error) from None
+        hint = ", or name another with --out"
+        lock = held.enter_context(folder_lock(folder, "training into this folder", hint))
+        context.locks.append(lock)
         material = material or sweet_material(folder, recipe, runs, context)
-        notes += material.selection.notes(recipe.data)
-        notes += [material.ties.line()] if material.ties else []
+        context.notes += material.selection.notes(recipe.data)
+        context.notes += [material.ties.line()] if material.ties else []
         program = PROGRAMS.get(recipe.trainer or "", recipe.trainer)
         result.launch = fit_rows(folder, recipe, material, context, program)
-    if recipe.trainer == "sweet":
+    if sweet:
         turns = store_credit(folder, runs[0])
-        result.result_lines = [("critic", _critic_line(folder)), ("credit", f"{turns} turns")]
+        pairs = Checkpoint(folder / CRITIC).training["held_out"]
+        right = f"right on {pairs['accuracy']:.0%}" if pairs["pairs"] else "measured on none"
+        line = f"{right} of {pairs['pairs']} pairs of held-out tasks (args.held_out)"
+        result.result_lines = [("critic", line), ("credit", f"{turns} turns")]
     result.path = folder
     return result
 
@@ -208,16 +219,14 @@ def _is_pulled(name: str) -> bool:
     return of_run is not None and Run.open(of_run).manifest.pulled_from is not None
 
 
-def resolve(
-    recipe: Recipe, runs: Sequence[Run], model: str | None, judge: str | None
-) -> tuple[Recipe, list[str]]:
-    """Return (the recipe with runs, model, judge and teacher filled in, notes); runs and local
-    models as absolute paths.
+def resolve(recipe: Recipe, runs: Sequence[Run], model: str | None, judge: str | None) -> Recipe:
+    """Return the recipe with runs, model, judge and teacher filled in; runs and local models as
+    absolute paths.
 
     The model is the named one, else the recipe's, else the first run's policy. Raise ConvbenchError
     if the model's weights are not available, or cannot get the adapter.
     """
-    run, notes = runs[0], list[str]()
+    run = runs[0]
     model = model or recipe.model or policy_weights(run.manifest)
     location = weights_of(model) or model
     check_model(location)
@@ -231,23 +240,21 @@ def resolve(
         "data": recipe.data.model_copy(update={"judge": judge or recipe.data.judge}),
     }
     if recipe.distil is not None:
-        teacher = find_teacher(run, recipe)
+        teacher = _find_teacher(run, recipe.distil.teacher)
         values["distil"] = recipe.distil.model_copy(update={"teacher": teacher})
     if recipe.loss.name.endswith(".py"):
         own = str(Path(recipe.loss.name).expanduser().resolve())
         values["loss"] = recipe.loss.model_copy(update={"name": own})
     if recipe.lora is not None:
         _check_adapter(recipe, location)
-    return recipe.model_copy(update=values), notes
+    return recipe.model_copy(update=values)
 
 
-def find_teacher(run: Run, recipe: Recipe) -> str:
-    """Return the checkpoint to distil: the named one, or the run's newest of recipe `star-gate`.
-    Raise TrainError if there is none."""
-    assert recipe.distil is not None
-    if recipe.distil.teacher is not None:
-        check_model(recipe.distil.teacher)
-        return str(Path(recipe.distil.teacher).expanduser().resolve())
+def _find_teacher(run: Run, named: str | None) -> str:
+    """Return the checkpoint to distil: the named one, or the run's newest of recipe `star-gate`."""
+    if named is not None:
+        check_model(named)
+        return str(Path(named).expanduser().resolve())
     folders = [
         folder
         for folder in run.checkpoints_folder.glob("star-gate*")
@@ -289,27 +296,28 @@ def make_material(recipe: Recipe, runs: Sequence[Run], context: Context) -> Mate
     if recipe.trainer == "critic":
         return trajectory_material(*arguments)
     if recipe.trainer == "preference":
-        name, folders = recipe.pairing.protocol, context.specs.folders
-        direct = catalog.load_spec(ProtocolSpec, "protocols", name, specs=folders) if name else None
-        return paired_material(*arguments, direct)
-    program = locate_program(str(recipe.trainer))
-    rows = getattr(load_module(program, f"convbench_trainer_{program.stem}"), "rows", None)
+        return paired_material(*arguments, direct_protocol(recipe, context.specs))
+    rows = getattr(load_module(locate_program(str(recipe.trainer))), "rows", None)
     if rows is None:
         return weighted_material(*arguments)
     own: list[Row] = list(rows(recipe, runs))
     return Material(select(runs, recipe.data), "row", own, lambda some, counts: iter(some))
 
 
-def preview(
+def direct_protocol(recipe: Recipe, specs: SpecOptions) -> ProtocolSpec | None:
+    """Return the protocol under whose first prompt a recipe pairs final replies, if it has one."""
+    name = recipe.pairing.protocol
+    return catalog.load_spec(ProtocolSpec, "protocols", name, specs=specs.folders) if name else None
+
+
+def _preview(
     recipe: Recipe, runs: Sequence[Run], context: Context, result: TrainResult
 ) -> Iterator[str]:
-    """Yield the lines of a dry run: counts, steps, memory, launch, and three rows token by
+    """Yield the lines of a dry run: counts, steps, launch, memory, and three rows token by
     token."""
     if recipe.trainer == "sweet":
         yield from stage_lines(recipe, runs, context)
-        result.launch, memory, notes = pick_launch(recipe, context, (context.limit or 2048,) * 2)
-        result.notes += notes
-        yield from _launch_lines(result.launch, memory)
+        yield from _launch_lines(recipe, context, result, (context.limit or 2048,) * 2)
         return
     material = make_material(recipe, runs, context)
     selection = material.selection
@@ -337,32 +345,23 @@ def preview(
     if total > PREVIEWED:
         yield f"the first {PREVIEWED} of {total:,} are counted; steps are extrapolated from these"
     yield from (f"{name}: {count}" for name, count in (+tallies).items())
-    lengths = (
-        [row_length(row) for row in rows]
-        if recipe.trainer in (*WEIGHTED, *PAIRED, "critic")
-        else [(0, 0)]
-    )
-    longest = (max(a for a, _ in lengths), max(b for _, b in lengths))
-    result.launch, memory, notes = pick_launch(recipe, context, longest)
-    result.notes += notes
+    longest, most = zip(*map(row_length, rows), strict=True)
+    launched = list(_launch_lines(recipe, context, result, (max(longest), max(most))))
+    assert result.launch is not None
     learnt = sum(not row.get("held", False) for row in rows)
     number = round(learnt * total / min(total, PREVIEWED))
     yield Steps(number, material.unit, recipe.fit, result.launch.process_count).line()
-    yield from _launch_lines(result.launch, memory)
+    yield from launched
     yield from preview_rows(rows, Chats(context.model_path, "loss").tokenizer)
 
 
-def _launch_lines(launch: LaunchSpec, memory: Memory | None) -> Iterator[str]:
-    yield f"launch: {launch.name}, {launch.process_count} process(es)"
+def _launch_lines(
+    recipe: Recipe, context: Context, result: TrainResult, longest: tuple[int, int]
+) -> list[str]:
+    result.launch, memory = pick_launch(recipe, context, longest)
     unknown = "a mixture of experts, quantised weights, or no config.json"
-    yield memory.line() if memory else f"memory: the model's size cannot be told ({unknown})"
-
-
-def _critic_line(folder: Path) -> str:
-    held = Checkpoint(folder / CRITIC).training["held_out"]
-    if not held["pairs"]:
-        return "no pair of held-out tasks; args.held_out is their share"
-    return f"right on {held['accuracy']:.0%} of {held['pairs']} pairs of held-out tasks"
+    told = memory.line() if memory else f"memory: the model's size cannot be told ({unknown})"
+    return [f"launch: {result.launch.name}, {result.launch.process_count} process(es)", told]
 
 
 def _is_free(folder: Path, recipe: Recipe) -> bool:
@@ -377,38 +376,25 @@ def _is_free(folder: Path, recipe: Recipe) -> bool:
     return stored == portable(recipe, folder)
 
 
-def _lock(folder: Path) -> Any:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(folder, error) from None
-    return folder_lock(folder, "training into this folder", ", or name another with --out")
-
-
 def _check_settings(recipe: Recipe) -> None:
     """Raise SpecError for settings that the recipe's trainer does not use."""
-    if recipe.trainer != "weighted_sft" and recipe.trainer in (*WEIGHTED, *PAIRED, "critic"):
-        if recipe.loss != Loss():
-            raise SpecError(
-                f"recipe {recipe.name!r}: found settings of `loss`, which trainer {recipe.trainer} "
-                "does not use; expected a learner of weighted rows, such as swift"
-            )
-        if recipe.fit.packing and recipe.trainer != "distil":
-            raise SpecError(
-                f"recipe {recipe.name!r}: found fit.packing, which trainer {recipe.trainer} does "
-                "not use; expected false, or a learner of weighted rows, such as swift"
-            )
-    if recipe.trainer == "distil" and recipe.distil is None:
+    trainer, pairs = recipe.trainer, (*PAIRED, "critic")
+    quantized = recipe.lora is not None and recipe.lora.quantize != "none"
+    unused = {
+        "loss": recipe.loss != Loss() and trainer in (*pairs, "distil"),
+        "fit.packing": recipe.fit.packing and trainer in pairs,
+        "lora.quantize": quantized and trainer in ("critic", "sweet", "distil"),
+    }
+    for name in (name for name, is_set in unused.items() if is_set):
+        raise SpecError(
+            f"recipe {recipe.name!r}: found settings of {name}, which trainer {trainer} does not "
+            "use; expected none, or a learner of weighted rows, such as swift"
+        )
+    if trainer == "distil" and recipe.distil is None:
         raise SpecError(f"recipe {recipe.name!r}: distil: missing; expected its settings")
     own = Path(recipe.loss.name).expanduser()
     if own.suffix == ".py" and not own.is_file():
         raise SpecError(f"loss.name {recipe.loss.name!r}: found no such file")
-    quantized = recipe.lora is not None and recipe.lora.quantize != "none"
-    if quantized and recipe.trainer in ("critic", "sweet", "distil"):
-        raise SpecError(
-            f"recipe {recipe.name!r}: found lora.quantize, which trainer {recipe.trainer} does not "
-            "use; expected none"
-        )
 
 
 def _check_adapter(recipe: Recipe, model: str) -> None:
@@ -419,9 +405,7 @@ def _check_adapter(recipe: Recipe, model: str) -> None:
     assert recipe.lora is not None
     names = {name.rpartition(".")[2] for name in recipe.lora.target_modules}
     if "lm_head" in names:
-        raise TrainError(
-            "lora.target_modules: found lm_head, which cannot be trained by an adapter"
-        )
+        raise TrainError("lora.target_modules: found lm_head, which no adapter can train")
     if "embed_tokens" in names:
         config = AutoConfig.from_pretrained(model)
         if getattr(config.get_text_config(), "tie_word_embeddings", False):

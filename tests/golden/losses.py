@@ -50,7 +50,7 @@ def _trained(
     from safetensors.torch import load_file
 
     runs, specs = [Run.open(log.run)], SpecOptions()
-    recipe, _ = resolve(log.recipe(name, **FIT, **sets), runs, None, None)
+    recipe = resolve(log.recipe(name, **FIT, **sets), runs, None, None)
     place = check_weights("pocket")
     context = Context(place, row_limit(recipe), CallOptions(), specs, "none", in_process=True)
     if pairs:

@@ -196,7 +196,7 @@ def test_pair_rows_end_replies_themselves_and_are_cut_to_the_limit(
     (cut,), counts = paired(run, model, asked + 2)
     assert (text_of(cut["chosen_ids"]), counts["pairs truncated"]) == ("R0", 1)
     rows, counts = paired(run, model, asked)
-    assert (rows, counts["pairs dropped"]) == ([], 1)
+    assert (rows, counts["pairs left out: whose prompt fills a row"]) == ([], 1)
 
 
 def test_pair_rows_that_are_equal_after_truncation_are_left_out(

@@ -196,9 +196,8 @@ def test_flagged_conversations_are_dropped_and_counted_or_kept(flagged: Run) -> 
     found = select([flagged], Data())
     assert [item.conversation.sample for item in found.logged] == [0, 2, 3, 5] * 2
     assert found.left_out == {"flagged": 4}
-    assert found.figures(Data())["flagged"] == {
-        "rule": "drop", "conversations": 4, "findings": {"teacher:leak": 4, "teacher:role": 2},
-    }  # fmt: skip
+    assert found.flagged == 4
+    assert found.findings == {"teacher:leak": 4, "teacher:role": 2}
     assert any("4 conversations dropped" in line for line in found.notes(Data()))
     kept = select([flagged], Data(flagged="keep"))
     assert (len(kept.logged), kept.left_out, kept.flagged) == (12, {}, 4)

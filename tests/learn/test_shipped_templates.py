@@ -70,7 +70,7 @@ def served(folder: Path, name: str, conversation: Conversation) -> list[tuple[in
 def rows_of(chat: ChatTokens, conversation: Conversation) -> list[list[tuple[bool, str]]]:
     """Each row's stretches of equal mask, as text."""
     return [
-        [(on, chat.tokenizer.decode(ids)) for on, ids in mask_stretches(row)]
+        [(on, chat.tokenizer.decode(ids)) for on, ids in mask_stretches(row.ids, row.mask)]
         for row in chat.token_rows(prompted_replies(PROTOCOL, conversation), DAY)
     ]
 

@@ -27,7 +27,7 @@ def talk(*replies: str, cut: int | None = None) -> Conversation:
 def learnt(chat: ChatTokens, conversation: Conversation) -> list[list[str]]:
     """The stretches with loss of each row, decoded."""
     return [
-        [chat.tokenizer.decode(ids) for on, ids in mask_stretches(row) if on]
+        [chat.tokenizer.decode(ids) for on, ids in mask_stretches(row.ids, row.mask) if on]
         for row in chat.token_rows(prompted_replies(tiny.PROTOCOL, conversation), "2026-11-20")
     ]
 
@@ -38,7 +38,7 @@ def contexts(chat: ChatTokens, conversation: Conversation, day: str = "") -> lis
     if len(rows) > 1:
         return [row.ids[: row.mask.index(1)] for row in rows]
     starts, at = [], 0
-    for on, ids in mask_stretches(rows[0]):
+    for on, ids in mask_stretches(rows[0].ids, rows[0].mask):
         if on:
             starts.append(at)
         at += len(ids)
@@ -60,7 +60,9 @@ def test_one_row_with_loss_on_the_policys_words_alone(style: str) -> None:
     end = ENDS[style]
     assert learnt(chat, conversation) == [[f"POLICY0{end}", f"POLICY1 the end{end}"]]
     row = chat.token_rows(prompted_replies(tiny.PROTOCOL, conversation), "2026-11-20")[0]
-    others = "".join(chat.tokenizer.decode(ids) for on, ids in mask_stretches(row) if not on)
+    others = "".join(
+        chat.tokenizer.decode(ids) for on, ids in mask_stretches(row.ids, row.mask) if not on
+    )
     for sentinel in ("SYSTEM", "Q ask 0", "Q ask 1"):
         assert others.count(sentinel) == 1
     assert "POLICY" not in others

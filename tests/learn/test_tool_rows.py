@@ -52,7 +52,11 @@ def shown(name: str, talk: Conversation) -> tuple[list[str], list[str]] | None:
         rows = chat.token_rows(prompted_replies(PROTOCOL, talk), "2026-11-20")
     except TrainError:
         return None
-    pieces = [(on, chat.tokenizer.decode(ids)) for row in rows for on, ids in mask_stretches(row)]
+    pieces = [
+        (on, chat.tokenizer.decode(ids))
+        for row in rows
+        for on, ids in mask_stretches(row.ids, row.mask)
+    ]
     return [text for on, text in pieces if on], [text for on, text in pieces if not on]
 
 
@@ -114,7 +118,7 @@ def test_of_two_templates_that_for_tools_shows_calls_of_tools_that_no_log_descri
     with pytest.raises(TrainError, match="does not show"):
         chats.of(run).token_rows(replies, "2026-11-20")
     (row,) = chats.of(run, talk()).token_rows(replies, "2026-11-20")
-    learnt = "".join(words.decode(ids) for on, ids in mask_stretches(row) if on)
+    learnt = "".join(words.decode(ids) for on, ids in mask_stretches(row.ids, row.mask) if on)
     assert "CALLED0" in learnt
     assert "RESULT0" not in learnt
 

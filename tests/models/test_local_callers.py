@@ -94,7 +94,7 @@ def test_calls_are_read_run_told_and_trained_as_they_were_served(
         pieces = [
             (on, chat.tokenizer.decode(ids))
             for row in chat.token_rows(replies, talk.ended[:10])
-            for on, ids in mask_stretches(row)
+            for on, ids in mask_stretches(row.ids, row.mask)
         ]
         learnt = [text for on, text in pieces if on]
         assert sum(TOLD in text for text in learnt) == len(turn.rounds)
