@@ -29,13 +29,7 @@ from transformers.utils import logging
 from trl.models import prepare_deepspeed, prepare_fsdp
 
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn.launch import (
-    ERROR_PREFIX,
-    GUARDED,
-    memory_ran_out,
-    out_of_memory,
-    read_recipe,
-)
+from convbench.learn.launch import ERROR_PREFIX, GUARDED, memory_ran_out, out_of_memory, read_recipe
 from convbench.learn.rows import ROWS, read_about
 from convbench.learn.steps import Steps, batches_of
 from convbench.schema.recipe import Recipe

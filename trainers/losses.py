@@ -58,7 +58,7 @@ def load_loss(settings: Loss) -> TokenLoss:
     if settings.name in LOSSES:
         return LOSSES[settings.name]
     path = Path(settings.name).expanduser()
-    module = load_module(path, f"convbench_loss_{path.stem}")
+    module = load_module(path)
     loss: TokenLoss | None = getattr(module, "loss", None)
     if not callable(loss):
         raise SpecError(

@@ -24,13 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # a program finds its
 
 from convbench.learn.sweet import SweetArgs
 from convbench.schema.recipe import Recipe
-from trainers.common import (
-    adapter_options,
-    load_rows,
-    main,
-    train,
-    trl_arguments,
-)
+from trainers.common import adapter_options, load_rows, main, train, trl_arguments
 
 
 class Preference(DPOTrainer):

@@ -54,21 +54,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # a program finds its
 
 from convbench.errors import TrainError
 from convbench.schema.recipe import Loss, Recipe
-from trainers.common import (
-    adapter_options,
-    frozen_model,
-    load_rows,
-    main,
-    train,
-    trl_arguments,
-)
-from trainers.losses import (
-    OF_ROWS,
-    kl_divergence,
-    load_loss,
-    needs_reference,
-    token_losses,
-)
+from trainers.common import adapter_options, frozen_model, load_rows, main, train, trl_arguments
+from trainers.losses import OF_ROWS, kl_divergence, load_loss, needs_reference, token_losses
 
 COLLAPSE_NATS = 1.0
 """Nats a token: if log pi of positively weighted tokens falls by more, the policy has collapsed."""

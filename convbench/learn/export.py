@@ -1,15 +1,13 @@
-"""Write what a recipe learns from in other trainers' formats: weighted conversations, or pairs."""
+"""Hand what a recipe learns from to `formats.export`: weighted conversations, or pairs."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
 
-from convbench import catalog
 from convbench.errors import RunError, SpecError, UsageError
 from convbench.formats.export import (
     FORMATS,
@@ -22,19 +20,16 @@ from convbench.formats.export import (
     offered_tools,
     tag_reasoning,
 )
-from convbench.learn.credit import ranked_pairs
 from convbench.learn.pairs import Pairs, Reply, pair
 from convbench.learn.select import relevant_flags, select
-from convbench.learn.train import WEIGHTED, load_recipe, split_sets
+from convbench.learn.sweet import ranked_pairs
+from convbench.learn.train import WEIGHTED, direct_protocol, load_recipe, split_sets
 from convbench.learn.weights import Weighted, round_weights, weigh
 from convbench.options.shared import SpecOptions
 from convbench.options.specs import load_plugins
-from convbench.schema import Message, ProtocolSpec
+from convbench.schema import Message
 from convbench.schema.recipe import FlaggedRule, Recipe
 from convbench.store.run import Run
-
-MOST_ROWS = 10_000_000
-"""Most rows that repeated conversations may make."""
 
 
 def export_run(
@@ -65,154 +60,135 @@ def export_run(
         raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
     if target == "atif" and recipe is not None:
         raise UsageError("--to atif: a trajectory has no weight; expected no --recipe")
-    folder, specs, named = run.path / "export" / target, specs or SpecOptions(), out is not None
+    folder, specs = run.path / "export" / target, specs or SpecOptions()
     load_plugins(specs)
     if recipe is None:
-        left_out: Counter[str] = Counter()
         for option, value in (("--scale", scale), ("--judge", judge), ("--set", specs.sets)):
             if value not in (None, ()):
                 raise UsageError(f"{option}: expected a --recipe that it is for, e.g. refit")
-        without = frozenset() if flagged == "keep" else flagged_train(run)
-        chosen = choose_rows(run, left_out, without)
-        done = export_conversations(run, target, out or folder, chosen, named=named)
-        done.left_out = left_out
+        done = _export_chosen(run, target, out or folder, out is not None, flagged != "keep")
         done.notes += FORMATS[target].needs
         return done
-    found = _recipe_of(recipe, specs, judge, flagged)
-    destination = out or folder / folder_name(found)
+    found = load_recipe(recipe, specs, split_sets(specs.sets)[0])
+    values = {"judge": judge, "flagged": flagged}
+    data = found.data.model_copy(update={k: v for k, v in values.items() if v is not None})
+    name = re.sub(r"[^\w.-]+", "-", data.judge or "").strip("-.")
+    found = found.model_copy(update={"data": data})
+    place = out or folder / (f"{found.name}-{name}" if name else found.name)
+    selection = select([run], data)
+    if found.trainer in WEIGHTED:
+        weighted = weigh(selection, found.weighting, found.fit.seed)
+        return _export_weighted(weighted, target, place, out is not None, found, scale, seed)
     if found.trainer == "sweet":
-        place = run.checkpoints_folder / found.name
-        pairs = ranked_pairs(place, found, select([run], found.data))
-        return export_paired(pairs, target, destination, found, scale, named=named)
-    if found.trainer == "preference":
-        name = found.pairing.protocol
-        direct = (
-            catalog.load_spec(ProtocolSpec, "protocols", name, specs=specs.folders)
-            if name
-            else None
-        )
-        pairs = pair(select([run], found.data), found.pairing, direct, found.fit.seed)
-        return export_paired(pairs, target, destination, found, scale, named=named)
-    if found.trainer not in WEIGHTED:
+        pairs = ranked_pairs(run.checkpoints_folder / found.name, found, selection)
+    elif found.trainer == "preference":
+        pairs = pair(selection, found.pairing, direct_protocol(found, specs), found.fit.seed)
+    else:
         raise SpecError(
             f"--recipe {recipe}: trains on what a file of {target} cannot hold; expected a recipe "
             "that weights conversations or pairs replies"
         )
-    weighted = weigh(select([run], found.data), found.weighting, found.fit.seed)
-    return export_weighted(run, weighted, target, destination, found, scale, seed, named=named)
+    if scale is not None:
+        raise SpecError(f"--scale: recipe {found.name!r} pairs replies, which have no weight")
+    return _export_paired(pairs, target, place, out is not None, found)
 
 
-def export_weighted(
-    run: Run,
+def _export_weighted(
     weighted: Weighted,
     target: Target,
     folder: Path,
+    named: bool,
     recipe: Recipe,
     scale: float | None,
     seed: int,
-    *,
-    named: bool = False,
 ) -> ExportResult:
-    """Write a recipe's weighted conversations into `folder` and return the result.
-
-    A format with weights gets them, unless there is a `scale`; else each conversation is repeated
-    by randomised rounding. The notes say what the format cannot express. Raise SpecError for
-    weights of turns or over 10 million rows, UsageError for a scale not above 0.
-    """
-    shape = FORMATS[target]
+    """Write weighted conversations; each is repeated by randomised rounding with a `scale`, or if
+    the format has no weights."""
+    shape, selection = FORMATS[target], weighted.selection
     if recipe.weighting.reward != "conversation":
         raise SpecError(
             f"recipe {recipe.name}: weighting.reward: found {recipe.weighting.reward}; expected "
             "conversation: a file's row is a conversation, with one weight; `convbench train` "
             "weighs turns"
         )
-    if scale is not None and not scale > 0:
-        raise UsageError(f"--scale {scale}: expected a number above 0")
-    items = weighted.of_conversations()
-    weights = [weight for _, weight in items]
-    weight_of, repeats_of = {item.id: weight for item, weight in items}, None
+    weights, repeats = {item.id: weight for item, weight in weighted.of_conversations()}, None
     if scale is not None or not shape.weighing:
-        repeats = round_weights(weights, scale or 1.0, seed)
-        if sum(repeats) > MOST_ROWS:
-            raise SpecError(
-                f"--scale {scale:g}: found {sum(repeats):,} rows to write; expected at most "
-                f"{MOST_ROWS:,}; give a smaller scale"
-            )
-        repeats_of = dict(zip(weight_of, repeats, strict=True))
-    is_dropped = recipe.data.flagged == "drop"
-    without = flagged_train(run) if is_dropped else frozenset()
-    left_out: Counter[str] = Counter()
-    chosen = choose_rows(run, left_out, without, weight_of, repeats_of)
-    done = export_conversations(run, target, folder, chosen, named=named)
-    done.left_out = left_out
-    if not is_dropped:
-        done.notes += weighted.selection.notes(recipe.data)
+        rounded = round_weights(list(weights.values()), scale or 1.0, seed)
+        repeats = dict(zip(weights, rounded, strict=True))
+    drops = recipe.data.flagged == "drop"
+    done = _export_chosen(selection.runs[0], target, folder, named, drops, weights, repeats)
+    if not drops:
+        done.notes += selection.notes(recipe.data)
     done.notes += [*shape.needs, *([weighted.ties.line()] if weighted.ties else ())]
-    if negative := left_out["negative"]:
+    if negative := done.left_out["negative"]:
         done.notes.append(
             f"{negative} of {len(weights)} conversations have a weight below 0 and were left "
             f"out ({shape.negative}): `convbench train {recipe.name}` learns from them"
         )
-    if repeats_of is None and any(weight not in (0.0, 1.0) for weight in weights):
+    if repeats is None and any(weight not in (0.0, 1.0) for weight in weights.values()):
         instead = "" if negative else "; --scale S repeats rows by weight in its place"
         done.notes.append(shape.weighing + instead)
     return done
 
 
-def choose_rows(
+def _export_chosen(
     run: Run,
-    left_out: Counter[str],
-    without: Collection[str] = (),
-    weights: Mapping[str, float] | None = None,
-    repeats: Mapping[str, int] | None = None,
-) -> Iterator[Chosen]:
-    """Yield the conversations of a run that are written, with their weights and copies; others are
-    added to `left_out`. Raise RunError if there is none.
-
-    Of train those without a weight above 0 are left out, since no file can say that a reply is to
-    be unlearnt, or those of 0 repeats where there are some. Other splits are whole.
-    """
-    is_any = False
-    for talk in run.conversations():
-        name = talk.conversation_id
-        is_train = run.examples[talk.example_id].split == "train"
-        weight = weights.get(name, 0.0) if weights is not None and is_train else None
-        copies = repeats.get(name, 0) if repeats is not None and is_train else 1
-        if talk.failure is not None:
-            left_out["failed"] += 1
-        elif name in without:
-            left_out["flagged"] += 1
-        elif copies < 1 or (repeats is None and weight is not None and weight <= 0):
-            left_out["negative" if (weight or 0.0) < 0 else "unweighted"] += 1
-        else:
-            is_any = True
-            yield talk, weight if repeats is None else None, copies
-    if not is_any:
-        reasons = ", ".join(f"{count} {why}" for why, count in left_out.items())
-        raise RunError(f"{run.path}: found no conversation to export ({reasons or 'none at all'})")
-
-
-def export_paired(
-    pairs: Pairs,
     target: Target,
     folder: Path,
-    recipe: Recipe,
-    scale: float | None,
-    *,
-    named: bool = False,
+    named: bool,
+    drops_flagged: bool,
+    weights: Mapping[str, float] | None = None,
+    repeats: Mapping[str, int] | None = None,
 ) -> ExportResult:
-    """Write pairs of replies to `train.jsonl` in `folder` and return the result with notes.
+    """Write a run's conversations with their weights and copies, and count the others. Raise
+    RunError if there is none.
 
-    Raise SpecError if a scale is given, RunError if the format cannot hold pairs.
+    Of split train those without a weight above 0 are left out, since no file can say that a reply
+    is to be unlearnt, or those of 0 repeats where there are some; and flagged ones, if they are to
+    be dropped. Other splits are whole.
     """
-    if scale is not None:
-        raise SpecError(f"--scale: recipe {recipe.name!r} pairs replies, which have no weight")
+    left_out: Counter[str] = Counter()
+
+    def chosen() -> Iterator[Chosen]:
+        is_any = False
+        for talk in run.conversations():
+            name, is_train = talk.conversation_id, run.examples[talk.example_id].split == "train"
+            weight = weights.get(name, 0.0) if weights is not None and is_train else None
+            copies = repeats.get(name, 0) if repeats is not None and is_train else 1
+            if talk.failure is not None:
+                left_out["failed"] += 1
+            elif is_train and drops_flagged and relevant_flags(talk.flags):
+                left_out["flagged"] += 1
+            elif copies < 1 or (repeats is None and weight is not None and weight <= 0):
+                left_out["negative" if (weight or 0.0) < 0 else "unweighted"] += 1
+            else:
+                is_any = True
+                yield talk, weight if repeats is None else None, copies
+        if not is_any:
+            reasons = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none at all"
+            raise RunError(f"{run.path}: found no conversation to export ({reasons})")
+
+    done = export_conversations(run, target, folder, chosen(), named=named)
+    done.left_out = left_out
+    return done
+
+
+def _export_paired(
+    pairs: Pairs, target: Target, folder: Path, named: bool, recipe: Recipe
+) -> ExportResult:
+    """Write pairs of replies to `train.jsonl`. Raise RunError if the format cannot hold them."""
     bare = FORMATS[target].drops_reasoning or recipe.data.reasoning == "drop"
+
+    def message(reply: Reply) -> Message:
+        thought = reply.reasoning.text if reply.reasoning and not bare else ""
+        text = tag_reasoning({"content": reply.text, THOUGHT: thought})
+        said: Message = {"role": "assistant", "content": text}
+        return {**said, "tool_calls": reply.calls} if reply.calls else said
+
     tools = [offered_tools(p.item.protocol, p.item.conversation) for p in pairs.items]
-    each = tools if any(tools) else repeat(None)
     items = (
-        (p.messages, _reply_message(p.chosen, bare), _reply_message(p.rejected, bare), offered)
-        for p, offered in zip(pairs.items, each, strict=False)
+        (p.messages, message(p.chosen), message(p.rejected), offered)
+        for p, offered in zip(pairs.items, tools if any(tools) else repeat(None), strict=False)
     )
     done = export_pairs(target, folder, items, named=named)
     done.notes += pairs.selection.notes(recipe.data)
@@ -220,45 +196,3 @@ def export_paired(
     done.notes += [pairs.ties.line()] if pairs.ties else []
     done.notes.append(f"pairs for DPO; the recipe trains them with beta {recipe.pairing.beta:g}")
     return done
-
-
-def flagged_train(run: Run) -> frozenset[str]:
-    """Return the ids of the train split's conversations that have a flag that counts. Form findings
-    on the policy do not."""
-    return frozenset(
-        conversation.conversation_id
-        for conversation in run.conversations()
-        if run.examples[conversation.example_id].split == "train"
-        and relevant_flags(conversation.flags)
-    )
-
-
-def folder_name(recipe: Recipe) -> str:
-    """Return `RECIPE`, or `RECIPE-JUDGE` if the recipe names a judge, whose name keeps letters,
-    digits, `_`, `.` and `-`."""
-    judge = re.sub(r"[^\w.-]+", "-", recipe.data.judge or "").strip("-.")
-    return f"{recipe.name}-{judge}" if judge else recipe.name
-
-
-def _recipe_of(
-    name: str, specs: SpecOptions, judge: str | None, flagged: FlaggedRule | None
-) -> Recipe:
-    sets, launch = split_sets(specs.sets)
-    if launch:
-        raise UsageError("--set launch.…: nothing is launched here; expected keys of the recipe")
-    recipe = load_recipe(name, replace(specs, sets=()), sets)
-    values = {"judge": judge, "flagged": flagged}
-    data = recipe.data.model_copy(update={k: v for k, v in values.items() if v is not None})
-    return recipe.model_copy(update={"data": data})
-
-
-def _reply_message(reply: Reply, without_reasoning: bool) -> Message:
-    """Return a reply as a message, with its reasoning in tags before its text or without it."""
-    reasoning = reply.reasoning.text if reply.reasoning and not without_reasoning else ""
-    message: Message = {
-        "role": "assistant",
-        "content": tag_reasoning({"content": reply.text, THOUGHT: reasoning}),
-    }
-    if reply.calls:
-        message["tool_calls"] = reply.calls
-    return message

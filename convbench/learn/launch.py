@@ -21,14 +21,7 @@ from convbench.catalog.read import read_yaml
 from convbench.engine.jobs import stop_on_interrupt
 from convbench.engine.session import Session
 from convbench.errors import MissingDependency, SpecError, TrainError
-from convbench.learn.memory import (
-    Cards,
-    Memory,
-    choose_launch,
-    estimate_memory,
-    in_bf16,
-    shape_of,
-)
+from convbench.learn.memory import Cards, Memory, choose_launch, estimate_memory, in_bf16, shape_of
 from convbench.learn.rows import ABOUT, ROWS, Material, read_about, write_rows
 from convbench.learn.steps import batches_of
 from convbench.models.devices import VISIBLE, host_memory, list_devices, placement_of
@@ -96,9 +89,8 @@ def locate_program(trainer: str) -> Path:
 
 
 def load_module(path: Path) -> Any:
-    """Run a file of the user's, or a program, and return it as a module, known by its name as
-    imported ones are (a dataclass looks its module up). Raise SpecError if there is no such
-    file."""
+    """Run a file and return it as a module, known by its name as imported ones are (a dataclass
+    looks its module up). Raise SpecError if there is no such file."""
     name = f"convbench_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
@@ -312,21 +304,16 @@ def _failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
     own = next((line for line in lines if ERROR_PREFIX in line), None)
     if own is not None:
         return own.split(ERROR_PREFIX, 1)[1]
-    if any(map(memory_ran_out, lines)):
+    if any(map(memory_ran_out, lines)) or code in (-9, 137):
         return out_of_memory(fit)
-    if code in (-9, 137):
-        return f"it was killed, most likely by the system: {out_of_memory(fit)}"
     raised = next((line for line in lines if _RAISED.match(line)), " / ".join(lines[-3:]))
     return f"the program failed with exit code {code}: {raised}"
 
 
 def _load_launch(name: str, context: Context) -> LaunchSpec:
     """Return a launch spec; settings apply to those that start a launcher."""
-    folders = context.specs.folders
-    launch = catalog.load_spec(LaunchSpec, "launch", name, specs=folders)
-    if launch.accelerate is None or not context.sets:
-        return launch
-    return catalog.load_spec(LaunchSpec, "launch", name, specs=folders, sets=context.sets)
+    sets = context.sets if name != "none" else {}
+    return catalog.load_spec(LaunchSpec, "launch", name, specs=context.specs.folders, sets=sets)
 
 
 def _accelerate_config(

@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convbench.models.weights_path import find_file
 from convbench.schema.recipe import Fit, LaunchSpec, Recipe
-from convbench.store.shape import read_object
 
 WEIGHTS, GRADIENTS, MOMENTS = 4, 4, 8
 """Bytes a weight that is trained."""
@@ -73,53 +71,43 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Dimensions of a Llama-like decoder: embeddings, attention with grouped heads, a gated
-    feed-forward."""
+    """Dimensions of a Llama-like decoder."""
 
+    weights: int
+    """Number of weights."""
     hidden: int
     layers: int
     words: int
     """Size of the vocabulary."""
-    wide: int
-    """Width of the feed-forward."""
-    queries: int
-    """Width of all query heads."""
-    keys: int
-    """Width of all key heads, and of all value heads."""
-    tied: bool
-    """Whether embeddings and head are one matrix."""
-
-    @property
-    def weight_count(self) -> int:
-        """The weights in embeddings, head, attention and feed-forward, without norms and biases."""
-        attention = 2 * self.hidden * (self.queries + self.keys)
-        embeddings = self.words * self.hidden * (1 if self.tied else 2)
-        return embeddings + self.layers * (attention + 3 * self.hidden * self.wide)
 
 
 def shape_of(model: str) -> ModelShape | None:
     """Return the dimensions of a model, by path or Hub id, or None if its size cannot be told: a
-    mixture of experts, quantised weights, or no config.json that says width, layers, vocabulary and
-    heads. As many key heads as heads and a feed-forward of four times the width are assumed."""
-    file = find_file(model, "config.json")
-    config = read_object(Path(file)) if file else {}
-    text = config.get("text_config")
-    text = text if isinstance(text, dict) else config
-    if any("quantization" in k or "expert" in k for k, v in {**config, **text}.items() if v):
-        return None
+    mixture of experts, quantised weights, or no configuration that says width, layers, vocabulary
+    and heads. Weights are those of embeddings, head, attention with grouped heads and a gated
+    feed-forward, by default four times as wide; without norms and biases."""
+    from transformers import AutoConfig
 
-    def size(name: str, otherwise: int = 0) -> int:
-        value = text.get(name)
-        return value if type(value) is int and 0 < value < 1 << 32 else otherwise
-
-    hidden, layers, words, heads = map(
-        size, ("hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads")
-    )
-    if not (hidden and layers and words and heads):
+    try:
+        config = AutoConfig.from_pretrained(str(Path(model).expanduser()))
+    except (OSError, ValueError):
         return None
-    each, shared = size("head_dim", hidden // heads), size("num_key_value_heads", heads)
-    wide, tied = size("intermediate_size", 4 * hidden), bool(text.get("tie_word_embeddings"))
-    return ModelShape(hidden, layers, words, wide, heads * each, shared * each, tied)
+    text = config.get_text_config()
+    known = {**config.to_dict(), **text.to_dict()}
+    if any("quantization" in k or "expert" in k for k, v in known.items() if v):
+        return None
+    names = ("hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads")
+    sizes = [getattr(text, name, None) or 0 for name in names]
+    if not all(sizes):
+        return None
+    hidden, layers, words, heads = sizes
+    each = getattr(text, "head_dim", None) or hidden // heads
+    shared = getattr(text, "num_key_value_heads", None) or heads
+    attention = 2 * hidden * each * (heads + shared)
+    gated = 3 * hidden * (getattr(text, "intermediate_size", None) or 4 * hidden)
+    tied = getattr(text, "tie_word_embeddings", False)
+    embeddings = words * hidden * (1 if tied else 2)
+    return ModelShape(embeddings + layers * (attention + gated), hidden, layers, words)
 
 
 def in_bf16(fit: Fit, cards: int) -> bool:
@@ -132,7 +120,7 @@ def estimate_memory(
 ) -> Memory:
     """Return the memory of a recipe's training on rows of at most `longest` tokens, `learnt` of
     them with loss, under a launch."""
-    weights, fit = shape.weight_count, recipe.fit
+    weights, fit = shape.weights, recipe.fit
     rows = fit.batch_size * (1 if recipe.trainer in ("weighted_sft", "distil") else 2)
     positions, labelled = rows * longest, rows * learnt
     half = 2 if bf16 else 4
@@ -173,10 +161,13 @@ def choose_launch(
 
     if not cards.count:
         return launches["none"], memory_of(launches["none"]), True
-    processes = _most_processes(recipe, cards.count)
+    batch = recipe.fit.batch
+    processes = cards.count
+    while batch is not None and batch % processes:  # they share a step's rows evenly
+        processes -= 1
     names = ["none"] if processes == 1 else ["ddp", "zero2", "zero3"]
-    tried = [_on(launches[name], processes) for name in names]
-    tried.append(_on(_offloaded(launches["zero3"]), processes))
+    tried = [_scaled(launches[name], processes) for name in names]
+    tried.append(_scaled(launches["zero3"], processes, offload=True))
     wanted = launches.get(recipe.launch)
     if wanted is not None and wanted.process_count <= cards.count:
         tried.insert(0, wanted)
@@ -185,6 +176,18 @@ def choose_launch(
         if memory is None or memory.fits(cards):
             return launch, memory, True
     return tried[-1], memory_of(tried[-1]), False
+
+
+def _scaled(launch: LaunchSpec, processes: int, *, offload: bool = False) -> LaunchSpec:
+    """Return the launch on so many processes, with optimiser and weights in the machine's memory
+    if they are to be offloaded."""
+    if launch.accelerate is None:
+        return launch
+    settings = {**launch.accelerate, "num_processes": processes}
+    if offload:
+        devices = {"offload_optimizer_device": "cpu", "offload_param_device": "cpu"}
+        settings["deepspeed_config"] = {**settings["deepspeed_config"], **devices}
+    return launch.model_copy(update={"accelerate": settings})
 
 
 def _sharded(accelerate: dict[str, Any], processes: int) -> tuple[float, float, float, float]:
@@ -202,27 +205,3 @@ def _sharded(accelerate: dict[str, Any], processes: int) -> tuple[float, float, 
     if deepspeed.get("offload_param_device") == "cpu" and stage == 3:
         weights, host = 0.0, host + WEIGHTS / 2
     return weights, gradients, moments, host
-
-
-def _most_processes(recipe: Recipe, cards: int) -> int:
-    """Return the most processes, one a card, that can share a step's rows."""
-    batch = recipe.fit.batch
-    return cards if batch is None else max(n for n in range(1, cards + 1) if batch % n == 0)
-
-
-def _on(launch: LaunchSpec, processes: int) -> LaunchSpec:
-    if launch.accelerate is None:
-        return launch
-    settings = {**launch.accelerate, "num_processes": processes}
-    return launch.model_copy(update={"accelerate": settings})
-
-
-def _offloaded(launch: LaunchSpec) -> LaunchSpec:
-    assert launch.accelerate is not None
-    deepspeed = {
-        **launch.accelerate["deepspeed_config"],
-        "offload_optimizer_device": "cpu",
-        "offload_param_device": "cpu",
-    }
-    settings = {**launch.accelerate, "deepspeed_config": deepspeed}
-    return launch.model_copy(update={"accelerate": settings})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +10,12 @@ from typing import Any
 
 from convbench import prompts, views
 from convbench.errors import TrainError
+from convbench.formats.values import parsed
 from convbench.learn.select import Logged, Selection
 from convbench.learn.weights import Ties, break_ties, equal_indices
 from convbench.rollout.candidates import CUT_REASONS
-from convbench.schema import (
-    Message,
-    ProtocolSpec,
-    Reasoning,
-    Sent,
-    ToolCall,
-    Turn,
-    text_of,
-)
+from convbench.rollout.plan import seen_before
+from convbench.schema import Message, ProtocolSpec, Reasoning, Sent, ToolCall, Turn, text_of
 from convbench.schema.protocol import Step
 from convbench.schema.recipe import Pairing
 
@@ -43,7 +36,7 @@ class Reply:
     @property
     def content_key(self) -> tuple[str, list[Any]]:
         """The text, and name and arguments of each call: equal for replies of the same content."""
-        return self.text, [(call.name, _parsed(call.arguments)) for call in self.calls]
+        return self.text, [(call.name, parsed(call.arguments)) for call in self.calls]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +84,29 @@ def pair(
     """
     left_out: Counter[str] = Counter()
     couples, ties = _best_and_worst(selection, pairing, left_out, seed)
-    items = []
+    items, final = [], pairing.replies == "final"
     for winner, loser in couples:
-        places = _final_places if pairing.replies == "final" else _turn_places
-        for better_turn, worse_turn, number in places(winner, loser, left_out):
-            turn = winner.conversation.turns[better_turn]
-            chosen = replies_of(turn)[number]
-            rejected = replies_of(loser.conversation.turns[worse_turn])[number]
-            if chosen.content_key == rejected.content_key:
-                left_out["pairs of the same text"] += 1
-                continue
-            if pairing.replies == "turns":
-                prompt = _history(winner, better_turn)
-            else:
-                prompt = _opening(winner, direct)
-            replay = winner.conversation.sent.get(winner.protocol.policy, Sent()).replay
-            seen = (*prompt, *views.tool_messages(turn.rounds[:number], replay))
-            items.append(Pair(winner, seen, chosen, rejected))
+        talk = winner.conversation
+        both = [views.own_turns(item.protocol, item.conversation) for item in (winner, loser)]
+        for better, worse in [(both[0][-1], both[1][-1])] if final else zip(*both, strict=False):
+            turn, other = talk.turns[better], loser.conversation.turns[worse]
+            all_of = range(min(turn.reply_count, other.reply_count))
+            for number in _first_different(turn, other, left_out) if final else all_of:
+                chosen, rejected = replies_of(turn)[number], replies_of(other)[number]
+                if chosen.content_key == rejected.content_key:
+                    left_out["pairs of the same text"] += 1
+                    continue
+                if final:
+                    replay = talk.sent.get(winner.protocol.policy, Sent()).replay
+                    done = views.tool_messages(turn.rounds[:number], replay)
+                    seen = _opening(winner, direct) + done
+                else:
+                    seen = seen_before(winner.protocol, talk, better, number)
+                items.append(Pair(winner, tuple(seen), chosen, rejected))
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise TrainError(f"no pair is left to train on ({why}); build more samples per task")
     return Pairs(selection, items, dict(left_out), ties)
-
-
-def _parsed(arguments: str) -> Any:
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
 
 
 def _best_and_worst(
@@ -146,31 +134,14 @@ def _best_and_worst(
     return couples, Ties(pairing.ties, tied, looked)
 
 
-def _turn_places(
-    winner: Logged, loser: Logged, left_out: Counter[str]
-) -> Iterator[tuple[int, int, int]]:
-    """Yield (turn of the winner, turn of the loser, reply) of every reply that both have."""
-    both = (views.own_turns(item.protocol, item.conversation) for item in (winner, loser))
-    for better, worse in zip(*both, strict=False):
-        turns = winner.conversation.turns[better], loser.conversation.turns[worse]
-        for number in range(min(turn.reply_count for turn in turns)):
-            yield better, worse, number
-
-
-def _final_places(
-    winner: Logged, loser: Logged, left_out: Counter[str]
-) -> Iterator[tuple[int, int, int]]:
-    """Yield the place of the first reply that differs between the final turns. Yield nothing if a
-    tool returned different results for the same calls: later replies are not comparable."""
-    better, worse = (
-        views.own_turns(item.protocol, item.conversation)[-1] for item in (winner, loser)
-    )
-    turn, other = winner.conversation.turns[better], loser.conversation.turns[worse]
+def _first_different(turn: Turn, other: Turn, left_out: Counter[str]) -> Iterator[int]:
+    """Yield the number of the first reply that differs between two turns. Yield nothing if a tool
+    returned different results for the same calls: later replies are not comparable."""
     both = zip(replies_of(turn), replies_of(other), strict=False)
     for number, (chosen, rejected) in enumerate(both):
         is_last = number in (len(turn.rounds), len(other.rounds))
         if is_last or chosen.content_key != rejected.content_key:
-            yield better, worse, number
+            yield number
             return
         results = ([r.content for r in t.rounds[number].results] for t in (turn, other))
         if len(set(map(tuple, results))) > 1:
@@ -178,17 +149,20 @@ def _final_places(
             return
 
 
-def _history(winner: Logged, turn: int) -> list[Message]:
-    protocol = winner.protocol
-    return views.messages_before(protocol, winner.conversation, protocol.policy, turn)
-
-
 def _opening(winner: Logged, direct: ProtocolSpec | None) -> list[Message]:
     """Return the messages before the policy's first turn, under protocol `direct` if it is given
     and the run has a task to render."""
+    protocol, talk = winner.protocol, winner.conversation
     if direct is None or winner.run.manifest.kind == "import":
-        return _history(winner, views.policy_turns(winner.protocol, winner.conversation)[0])
-    _check_tools(winner.protocol, direct)
+        return seen_before(protocol, talk, views.policy_turns(protocol, talk)[0])
+    tools, offered = (spec.speakers[spec.policy].tools for spec in (protocol, direct))
+    if tools != offered:
+        raise TrainError(
+            f"protocol {direct.name!r}: offers the policy other tools than the run's protocol "
+            f"{protocol.name!r}, on which its replies rest; expected the same; take "
+            f"--set pairing.protocol={protocol.name} --set eval_protocol={protocol.name}, or the "
+            "recipe step-dpo"
+        )
     return first_messages(winner, direct)
 
 
@@ -223,14 +197,3 @@ def first_messages(item: Logged, protocol: ProtocolSpec) -> list[Message]:
         update={"systems": {policy: system} if system else {}, "turns": tuple(turns)}
     )
     return views.messages_before(protocol, opening, policy, len(turns) - 1)
-
-
-def _check_tools(protocol: ProtocolSpec, direct: ProtocolSpec) -> None:
-    tools, offered = (spec.speakers[spec.policy].tools for spec in (protocol, direct))
-    if tools != offered:
-        raise TrainError(
-            f"protocol {direct.name!r}: offers the policy other tools than the run's protocol "
-            f"{protocol.name!r}, on which its replies rest; expected the same; take "
-            f"--set pairing.protocol={protocol.name} --set eval_protocol={protocol.name}, or the "
-            "recipe step-dpo"
-        )

@@ -27,13 +27,7 @@ from typing import Any
 from convbench.errors import TrainError
 from convbench.learn.pairs import Pair, Pairs, pair, replies_of
 from convbench.learn.select import Logged, Selection, repeat_by_share, select
-from convbench.learn.tokens import (
-    ChatTokens,
-    PromptedReply,
-    TokenRow,
-    Unrenderable,
-    load_tokenizer,
-)
+from convbench.learn.tokens import ChatTokens, PromptedReply, TokenRow, Unrenderable, load_tokenizer
 from convbench.learn.weights import Ties, Weight, weigh
 from convbench.rollout.plan import seen_before
 from convbench.schema import Conversation, ProtocolSpec, fingerprint
@@ -121,11 +115,8 @@ class Material:
             "metric": data.metric,
             "conversations": len(selection.logged),
             "skipped": {**selection.left_out, **self.left_out},
-            "flagged": {
-                "rule": data.flagged,
-                "conversations": selection.flagged,
-                "findings": dict(sorted(selection.findings.items())),
-            },
+            "flagged": selection.flagged,
+            "findings": dict(sorted(selection.findings.items())),
             **({"runs": runs} if len(runs) > 1 else {}),
             "flat_tasks": self.flat_tasks,
             "ties": None if self.ties is None else vars(self.ties),

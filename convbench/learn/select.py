@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from convbench import rewards
-from convbench.errors import TrainError, UsageError
+from convbench.errors import TrainError
 from convbench.judges.controls import control_results, unfit_reasons
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, turn_scores
 from convbench.schema.judge import Verdict
@@ -98,7 +98,11 @@ def select(runs: Sequence[Run], data: Data) -> Selection:
     TrainError if a run is not judged, has several judges and none is named, or one in two versions;
     if `data.mix` does not fit the runs; if nothing is left, or if all of several rewards are equal.
     """
-    _check_runs(runs, data)
+    if data.mix and len(data.mix) != len(runs):
+        raise TrainError(
+            f"data.mix: found {len(data.mix)} for {len(runs)} run(s); expected one for each --run, "
+            "in their order"
+        )
     left_out, findings = Counter[str](), Counter[str]()
     logged: list[Logged] = []
     judges, versions, flagged = dict[str, None](), set[str](), 0
@@ -165,8 +169,7 @@ def repeat_by_share(
     other; `logged` are the conversations that they are of.
 
     With 2.5 the items of each question come twice, and those of half of the questions once more, by
-    a hash of their names; with less than 1 some questions are left out. Raise TrainError if none is
-    left.
+    a hash of their names; with less than 1 some questions are left out.
     """
     if not data.mix:
         return list(items)
@@ -177,24 +180,7 @@ def repeat_by_share(
         share = shares[talk.run.manifest.id]
         is_extra = int.from_bytes(name_hash(talk.task)[:8]) / 2**64 < share % 1
         copies += [item] * (int(share) + is_extra)
-    if not copies:
-        raise TrainError("data.mix: nothing is left to train on; raise a share")
     return copies
-
-
-def _check_runs(runs: Sequence[Run], data: Data) -> None:
-    ids = Counter(run.manifest.id for run in runs)
-    twice = next((run for run in runs if ids[run.manifest.id] > 1), None)
-    if twice is not None:
-        raise UsageError(
-            f"--run {twice.path}: found it twice; expected each run once; to count it twice: "
-            "--set data.mix=[2,1]"
-        )
-    if data.mix and len(data.mix) != len(runs):
-        raise TrainError(
-            f"data.mix: found {len(data.mix)} for {len(runs)} run(s); expected one for each --run, "
-            "in their order"
-        )
 
 
 def _verdicts_of(run: Run, name: str | None) -> tuple[str, dict[str, Verdict]]:
@@ -281,9 +267,7 @@ def _rewards_of(
     turns = turn_scores(verdict)
     if metric == "reward":
         if verdict.reward is None:
-            raise TrainError(
-                f"verdict of {verdict.conversation_id} by {verdict.judge!r}: no reward"
-            )
+            raise TrainError(f"judge {verdict.judge!r}: no reward of {verdict.conversation_id}")
         return verdict.reward, tuple(turn.reward for turn in turns)
     if metric not in verdict.scores or any(metric not in turn.scores for turn in turns):
         raise TrainError(

@@ -8,9 +8,11 @@ advantage, equation (3), and trains the policy on pairs of them without the hidd
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +23,7 @@ from convbench import catalog
 from convbench.engine.jobs import run_in_loop
 from convbench.engine.session import Session
 from convbench.errors import TrainError
-from convbench.learn.pairs import Reply
+from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.rows import Chats, Material, Row, Rows, prompted_replies
 from convbench.learn.select import Logged, Selection, name_hash, select
 from convbench.learn.tokens import ChatTokens, PromptedReply, Unrenderable
@@ -41,6 +43,7 @@ from convbench.rollout.plan import seen_before
 from convbench.schema import Message, ToolCall
 from convbench.schema.base import FrozenModel
 from convbench.schema.recipe import Fit, Recipe
+from convbench.store.jsonl import read_records
 from convbench.store.run import Run
 from convbench.views import SEPARATOR, own_turns
 
@@ -155,12 +158,8 @@ def trajectory_pairs(
     for task, logged in selection.by_task().items():
         held = is_held(task, args.held_out)
         if args.select == "gap":
-            pairs += [
-                (a, b, held)
-                for a in logged
-                for b in logged
-                if a.reward - b.reward >= args.gap - 1e-12
-            ]
+            both = itertools.product(logged, logged)
+            pairs += [(a, b, held) for a, b in both if a.reward - b.reward >= args.gap - 1e-12]
             continue
         rewards = [item.reward for item in logged]
         if max(rewards) < args.top - 1e-9 or min(rewards) == max(rewards):
@@ -175,9 +174,8 @@ def trajectory_pairs(
             f"no pair of conversations is left to train on under select: {args.select}; build more "
             "samples per task, or change args.top or args.gap"
         )
-    for better, worse, _ in pairs:
-        hidden_text(better, args)  # a missing field is refused now
-        hidden_text(worse, args)
+    for item in (item for *both, _ in pairs for item in both):
+        informed(item, (), args)  # a missing field is refused now
     return pairs, Ties(rule, tied, looked) if args.select == "best" else None
 
 
@@ -187,27 +185,20 @@ def is_held(task: str, share: float) -> bool:
     return number / 2**48 < share
 
 
-def hidden_text(item: Logged, args: SweetArgs) -> str:
-    """Return the hidden text that the critic sees, "" if no field is hidden. Raises TrainError if a
-    hidden field is missing."""
-    hidden = item.example.hidden
+def informed(item: Logged, seen: Sequence[Message], args: SweetArgs) -> tuple[Message, ...]:
+    """Return messages with the hidden text before the content of the first one of the user. Raises
+    TrainError if a hidden field is missing."""
+    hidden, out = item.example.hidden, list(seen)
     missing = [name for name in args.hidden if name not in hidden]
     if missing:
         raise TrainError(
             f"example {item.example.example_id}: found no hidden field {missing[0]!r}; it has "
             f"{sorted(hidden)}; name them with --set args.hidden='[...]'"
         )
-    text = "\n".join(str(hidden[name]) for name in args.hidden)
-    return args.wording.replace("{hidden}", text) if args.hidden else ""
-
-
-def with_hidden_text(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """Return the messages with the text put before the content of the first user message."""
-    out = list(seen)
-    for index, message in enumerate(out):
-        if text and message["role"] == "user":
-            out[index] = {**message, "content": f"{text}{SEPARATOR}{message['content']}"}
-            break
+    text = args.wording.replace("{hidden}", "\n".join(str(hidden[name]) for name in args.hidden))
+    user = next((n for n, message in enumerate(out) if message["role"] == "user"), None)
+    if args.hidden and user is not None:
+        out[user] = {**out[user], "content": f"{text}{SEPARATOR}{out[user]['content']}"}
     return tuple(out)
 
 
@@ -294,6 +285,120 @@ def sample_missing(
         )
 
 
+def critic_rows(item: Logged, chats: Chats, args: SweetArgs) -> Row | None:
+    """Return a conversation as the critic reads it: `ids` and `turns` of its rows, the hidden text
+    before its first user message; None without a token of the policy."""
+    replies = [
+        replace(reply, messages=informed(item, reply.messages, args))
+        for reply in prompted_replies(item.protocol, item.conversation)
+    ]
+    return turn_rows(chats.of(item.run, item.conversation), replies, item)
+
+
+def turn_rows(chat: ChatTokens, replies: Sequence[PromptedReply], item: Logged) -> Row | None:
+    """Return `ids` of the rows of replies, and `turns`: the number of each token's reply, -1 where
+    it is context."""
+    rows = chat.token_rows(replies, item.day)
+    if not any(mark >= 0 for row in rows for mark in row.replies[1:]):
+        return None
+    return {"ids": [list(row.ids) for row in rows], "turns": [list(row.replies) for row in rows]}
+
+
+def rows_to_rank(
+    folder: Path, run: Run, recipe: Recipe, selection: Selection, chats: Chats
+) -> Iterator[Row]:
+    """Yield a row for each candidate, equal contents of one place once, and for each logged
+    conversation, of any split, that the critic can read: how critic and reference read it."""
+    args = SweetArgs.from_recipe(recipe)
+    by_id = {item.id: item for item in selection.logged}
+    scored: set[str] = set()
+    for row in candidate_rows(folder / CANDIDATES):
+        item, key = by_id.get(row["conversation_id"]), candidate_key(row)
+        if item is None or key in scored:
+            continue
+        scored.add(key)
+        _, turn, rounds = place_of(row)
+        before = seen_before(item.protocol, item.conversation, turn, rounds)
+        chat, shown = chats.of(item.run, item.conversation), informed(item, before, args)
+        critic, reference = (
+            turn_rows(chat, [PromptedReply(seen, reply_of(row))], item)
+            for seen in (shown, shown if args.informed_reference else tuple(before))
+        )
+        if critic and reference:
+            yield {"key": key, "critic": critic, "reference": reference}
+    for conversation in run.conversations():
+        example = run.examples[conversation.example_id]
+        if conversation.failure is not None or not all(n in example.hidden for n in args.hidden):
+            continue
+        item = Logged(run, conversation, example, example.example_id, 0.0)
+        try:
+            rows = critic_rows(item, chats, args)
+        except Unrenderable:
+            continue
+        if rows:
+            yield {"key": item.id, "critic": rows, "reference": rows}
+
+
+def ranked_pairs(folder: Path, recipe: Recipe, selection: Selection) -> Pairs:
+    """Return pairs of candidates of a turn under the messages that the policy saw, without hidden
+    text, equation (4). Raise TrainError if there are none, or no scores."""
+    if not (folder / RANK / SCORES).is_file():
+        raise TrainError(
+            f"{folder / RANK / SCORES}: found no such file; convbench train {recipe.name} makes "
+            "it, from candidates and their scores"
+        )
+    args, scores = SweetArgs.from_recipe(recipe), read_scores(folder)
+    known = {item.id for item in selection.logged}
+    places: dict[Place, list[tuple[float, Reply]]] = {}
+    unscored = 0
+    for row in candidate_rows(folder / CANDIDATES):
+        values = scores.get(candidate_key(row))
+        if values is None or row["conversation_id"] not in known:
+            unscored += 1
+        else:
+            places.setdefault(place_of(row), []).append((sum(values), reply_of(row)))
+    pairs = candidate_pairs(selection, places, args, recipe.fit.seed)
+    if not pairs.items:
+        equal = sum(pairs.left_out.values())
+        raise TrainError(
+            f"no pair of candidates is left to train on ({unscored} candidates without a score, "
+            f"{equal} pairs of the same text or advantage); sample more per turn "
+            "(args.candidates), or train the critic for longer (args.critic)"
+        )
+    return pairs
+
+
+def candidate_pairs(
+    selection: Selection,
+    places: Mapping[Place, Sequence[tuple[float, Reply]]],
+    args: SweetArgs,
+    seed: int,
+) -> Pairs:
+    """Return pairs of the candidates (advantage, reply) of each place, under the messages that the
+    policy saw there: `args.pairs` times one drawn from the upper half by advantage and one from the
+    lower. Those of the same text or advantage are left out."""
+    by_id = {item.id: item for item in selection.logged}
+    pairs, left_out = [], Counter[str]()
+    for (name, turn, rounds), candidates in places.items():
+        item, order = by_id[name], sorted(candidates, key=lambda candidate: -candidate[0])
+        draw = random.Random(f"{seed}/{name}/{turn}" + (f".{rounds}" if rounds else ""))
+        seen = tuple(seen_before(item.protocol, item.conversation, turn, rounds))
+        half = len(order) // 2  # the middle one of an odd number is in neither
+        for _ in range(args.pairs if half else 0):
+            gain, better = draw.choice(order[:half])
+            loss, worse = draw.choice(order[len(order) - half :])
+            if better.content_key == worse.content_key or gain == loss:
+                left_out["pairs of the same text or advantage"] += 1
+            else:
+                pairs.append(Pair(item, seen, better, worse))
+    return Pairs(selection, pairs, dict(left_out))
+
+
+def read_scores(folder: Path) -> dict[str, list[float]]:
+    """Return what `trainers/rank.py` wrote: the advantages of each row's turns, by its key."""
+    return {row["key"]: row["advantages"] for row in read_records(folder / RANK / SCORES)}
+
+
 def place_of(row: Mapping[str, Any]) -> Place:
     """Return the place of the logged reply that a candidate is an alternative to."""
     return row["conversation_id"], row["turn"], row.get("rounds", 0)
@@ -308,23 +413,3 @@ def reply_of(row: Mapping[str, Any]) -> Reply:
 def candidate_key(row: Mapping[str, Any]) -> str:
     """Return a key that is equal for candidates of one place with the same content."""
     return json.dumps([place_of(row), reply_of(row).content_key, row["cut"]])
-
-
-def critic_rows(item: Logged, chats: Chats, args: SweetArgs) -> Row | None:
-    """Return a conversation as the critic reads it: `ids` and `turns` of its rows, the hidden text
-    before its first user message; None without a token of the policy."""
-    text = hidden_text(item, args)
-    replies = [
-        replace(reply, messages=with_hidden_text(reply.messages, text))
-        for reply in prompted_replies(item.protocol, item.conversation)
-    ]
-    return turn_rows(chats.of(item.run, item.conversation), replies, item)
-
-
-def turn_rows(chat: ChatTokens, replies: Sequence[PromptedReply], item: Logged) -> Row | None:
-    """Return `ids` of the rows of replies, and `turns`: the number of each token's reply, -1 where
-    it is context."""
-    rows = chat.token_rows(replies, item.day)
-    if not any(mark >= 0 for row in rows for mark in row.replies[1:]):
-        return None
-    return {"ids": [list(row.ids) for row in rows], "turns": [list(row.replies) for row in rows]}

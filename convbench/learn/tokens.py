@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from convbench.answers.tags import TAG
-from convbench.errors import MissingDependency, TrainError
+from convbench.errors import TrainError
 from convbench.learn.pairs import Reply
 from convbench.schema import Message
 from convbench.schema.recipe import Unit
-from convbench.util.install import with_extra
 from convbench.views import (
     SENTINEL,
     THOUGHT_KEYS,
@@ -103,24 +103,13 @@ class ChatTokens:
         self._late_system = not self.folds_system and shows_late_system(self.render_messages)
         self.end_of_turn = self._end_of_turn()
 
-    @cached_property
-    def frame(self) -> ReasoningFrame:
-        """What the template writes around a reply and its reasoning."""
-        return self._find_frame()
-
     def render_prompt(self, messages: Sequence[Message], day: str = "") -> str:
         """Return the prompt as text; a template that prints the date prints `day` (ISO). Raise
         Unrenderable if the template refuses these messages."""
         shown = without_system(messages) if self.folds_system else list(messages)
         if any(message["role"] == "system" for message in shown[1:]) and not self._late_system:
             shown = without_late_system(shown)
-        try:
-            return self.render_messages(shown, day=day, add_generation_prompt=True)
-        except TrainError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a template raises whatever it likes
-            line = str(error).split("\n")[0]
-            raise Unrenderable(f"that the chat template refuses ({line[:120]})") from None
+        return self.render_messages(shown, day=day, add_generation_prompt=True)
 
     def prompt_ids(self, messages: Sequence[Message], day: str = "") -> list[int]:
         """Return the token ids of the prompt."""
@@ -168,7 +157,7 @@ class ChatTokens:
             if prompted.reply.cut:  # the prompt after a cut reply ends it, as the policy did not
                 row_ids.append(self.end_of_turn)
                 marks.append(-1)
-        if unit == "turn" or not is_stable or len(by_reply) == 1:
+        if unit == "turn" or not is_stable or len(by_reply) < 2:
             return by_reply
         size = len(row_ids) - replies[-1].reply.cut
         return [TokenRow(tuple(row_ids[:size]), tuple(marks[:size]))]
@@ -179,11 +168,7 @@ class ChatTokens:
         question: list[Message] = [{"role": "user", "content": SENTINEL}]
         calling: Message = {"role": "assistant", "content": reply.text, "tool_calls": reply.calls}
         prompt = self.render_messages(question, add_generation_prompt=True)
-        try:
-            full = self.render_messages([*question, calling])
-        except Exception as error:  # noqa: BLE001 - a template raises whatever it likes
-            line = str(error).split("\n")[0]
-            raise Unrenderable(f"whose calls the chat template refuses ({line[:120]})") from None
+        full = self.render_messages([*question, calling])
         if not full.startswith(prompt):
             prompt = self.render_messages(question)
         end = self.tokenizer.decode([self.end_of_turn])
@@ -224,9 +209,13 @@ class ChatTokens:
         if day and "strftime_now" in template:
             shown = date.fromisoformat(day)
             template = _NOW.sub(lambda match: repr(shown.strftime(match.group(2))), template)
-        text: str = self.tokenizer.apply_chat_template(
-            list(messages), tokenize=False, chat_template=template, **{**self._options, **options}
-        )
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, chat_template=template, **self._options | options
+            )
+        except Exception as error:  # noqa: BLE001 - a template raises whatever it likes
+            line = str(error).split("\n")[0]
+            raise Unrenderable(f"that the chat template refuses ({line[:120]})") from None
         return text
 
     def _end_of_turn(self) -> int:
@@ -241,8 +230,10 @@ class ChatTokens:
             raise TrainError("the tokenizer has no end-of-turn and no end-of-text token")
         return int(end)
 
-    def _find_frame(self) -> ReasoningFrame:
-        """Return the frame, found by rendering a reply with and without reasoning.
+    @cached_property
+    def frame(self) -> ReasoningFrame:
+        """What the template writes around a reply and its reasoning, found by rendering a reply
+        with and without.
 
         Templates differ in whether they open the thought in the generation prompt (`<think>`), how
         they close it, and whether a reply has a channel of its own.
@@ -256,7 +247,8 @@ class ChatTokens:
             named = next((frame for mark, frame in BY_MARK.items() if mark in source), None)
             return named or replace(USUAL, opens=_opening_tag(prompt) or USUAL.opens)
         before, _, rest = full.partition(THOUGHT)
-        common = shared_prefix_length(prompt, before)
+        same = takewhile(lambda both: both[0] == both[1], zip(prompt, before, strict=False))
+        common = sum(1 for _ in same)
         opens = _opening_tag(before[:common]) + before[common:]
         closes = rest[: rest.index(SENTINEL)] if SENTINEL in rest else USUAL.closes
         head = ""
@@ -275,26 +267,14 @@ class ChatTokens:
 
 
 def load_tokenizer(model: str) -> Any:
-    """Return the tokenizer of a model, by path or Hub id.
+    """Return the tokenizer of a model, by path or Hub id. Raise TrainError if it cannot be
+    loaded."""
+    from transformers import AutoTokenizer
 
-    Raise TrainError if it cannot be loaded, MissingDependency without transformers.
-    """
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise MissingDependency(
-            "transformers", needed_for="training", install=with_extra("train")
-        ) from None
     try:
         return AutoTokenizer.from_pretrained(str(Path(model).expanduser()))
     except (OSError, ValueError) as error:
         raise TrainError(f"model {model!r}: tokenizer: {str(error).splitlines()[0]}") from None
-
-
-def shared_prefix_length(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """Return the length of the longest common prefix of two sequences."""
-    unlike = (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
-    return next(unlike, min(len(first), len(second)))
 
 
 def _template_of(tokenizer: Any, *, with_tools: bool) -> str:

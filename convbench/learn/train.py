@@ -43,12 +43,7 @@ from convbench.learn.rows import (
 from convbench.learn.select import select
 from convbench.learn.steps import Steps, row_limit
 from convbench.learn.sweet import CANDIDATES, CRITIC, trajectory_material
-from convbench.models.weights_path import (
-    SHIPPED_REFS,
-    check_model,
-    policy_weights,
-    weights_of,
-)
+from convbench.models.weights_path import SHIPPED_REFS, check_model, policy_weights, weights_of
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import load_plugins
 from convbench.schema import ProtocolSpec
@@ -139,8 +134,8 @@ def train(
     result = TrainResult(recipe, imported=imported, notes=context.notes)
     counts = count_splits(question.split for question in runs[0].questions.values())
     if not counts["test"] and not imported:
-        splits = format_counts(counts)
-        context.notes.append(f"no question of split test ({splits}): nothing to evaluate on")
+        found = format_counts(counts)
+        context.notes.append(f"no question of split test ({found}): nothing to evaluate on")
     if dry_run:
         result.preview = list(_preview(recipe, runs, context, result))
         return result
@@ -173,10 +168,9 @@ def train(
 
 
 def load_recipe(name: str, specs: SpecOptions, sets: dict[str, Any]) -> Recipe:
-    """Return a recipe by name or file with these settings; `fit.batch` is null if only
-    `fit.accumulation` is set. Of `fit.arguments` of a pulled run's recipe only the numbers are
-    taken. Raise TrainError for one that trains nothing, SpecError for an unknown or invalid one,
-    MissingDependency for a missing package."""
+    """Return a recipe by name or file with these settings; of `fit.arguments` of a pulled run's
+    recipe only the numbers are taken. Raise TrainError for one that trains nothing, SpecError for
+    an unknown or invalid one, MissingDependency for a missing package."""
     if "fit.accumulation" in sets and "fit.batch" not in sets:  # the user's own takes precedence
         sets = {**sets, "fit.batch": None}
     recipe = catalog.load_spec(Recipe, "recipes", name, specs=specs.folders, sets=sets)
@@ -185,9 +179,8 @@ def load_recipe(name: str, specs: SpecOptions, sets: dict[str, Any]) -> Recipe:
         recipe = catalog.load_spec(Recipe, "recipes", name, specs=specs.folders, sets=sets)
     if _is_pulled(name):
         numbers = {k: v for k, v in recipe.fit.arguments.items() if type(v) in (int, float)}
-        recipe = recipe.model_copy(
-            update={"fit": recipe.fit.model_copy(update={"arguments": numbers})}
-        )
+        fit = recipe.fit.model_copy(update={"arguments": numbers})
+        recipe = recipe.model_copy(update={"fit": fit})
     if recipe.trainer is None:
         raise TrainError(
             f"recipe {recipe.name!r} trains nothing; evaluate the policy itself: convbench eval"
@@ -255,11 +248,8 @@ def _find_teacher(run: Run, named: str | None) -> str:
     if named is not None:
         check_model(named)
         return str(Path(named).expanduser().resolve())
-    folders = [
-        folder
-        for folder in run.checkpoints_folder.glob("star-gate*")
-        if Checkpoint(folder).training.get("recipe") == "star-gate"
-    ]
+    known = run.checkpoints_folder.glob("star-gate*")
+    folders = [f for f in known if Checkpoint(f).training.get("recipe") == "star-gate"]
     if not folders:
         raise TrainError(
             f"{run.path}: found no finished star-gate checkpoint to distil; run first: convbench "
@@ -277,13 +267,10 @@ def checkpoint_folder(run: Run, recipe: Recipe, out: Path | None) -> Path:
         numbers = (recipe.name if n == 1 else f"{recipe.name}-{n}" for n in itertools.count(1))
         folders = (run.checkpoints_folder / name for name in numbers)
         return next(f for f in folders if not Checkpoint(f).is_finished and _is_free(f, recipe))
-    if Checkpoint(out).is_finished:
-        raise TrainError(f"--out {out}: holds a checkpoint already; name another folder")
-    if not _is_free(out, recipe):
-        raise TrainError(
-            f"--out {out}: holds the beginning of another training than {recipe.name} with these "
-            "settings; name another folder, or remove it"
-        )
+    done = "a checkpoint already" if Checkpoint(out).is_finished else ""
+    other = f"the beginning of another training than {recipe.name} with these settings"
+    if held := done or (not _is_free(out, recipe) and other):
+        raise TrainError(f"--out {out}: holds {held}; name another folder, or remove it")
     return out
 
 
@@ -325,9 +312,6 @@ def _preview(
         f"{len(selection.logged)} conversations about {len(selection.by_task())} questions, judge "
         f"{selection.judge}, metric {recipe.data.metric}"
     )
-    if recipe.data.mix:
-        shares = zip(recipe.data.mix, runs, strict=True)
-        yield "mixed: " + ", ".join(f"{share:g} x {run.path.name}" for share, run in shares)
     for reason, count in {**selection.left_out, **material.left_out}.items():
         yield f"omitted: {count} {reason}"
     yield from selection.notes(recipe.data)
@@ -335,9 +319,6 @@ def _preview(
         yield material.ties.line()
     if material.flat_tasks is not None:
         yield f"questions whose rewards do not differ: {material.flat_tasks:.1%}"
-    if recipe.loss != Loss():
-        anchor = f"; anchor kl x {recipe.loss.anchor_weight:g}" if recipe.loss.anchor_weight else ""
-        yield f"loss {recipe.loss.name}{anchor}"
     tallies: Counter[str] = Counter()
     rows = list(material.tokenise(material.items[:PREVIEWED], tallies))
     check_rows(len(rows), tallies, context.limit)
@@ -378,18 +359,15 @@ def _is_free(folder: Path, recipe: Recipe) -> bool:
 
 def _check_settings(recipe: Recipe) -> None:
     """Raise SpecError for settings that the recipe's trainer does not use."""
-    trainer, pairs = recipe.trainer, (*PAIRED, "critic")
-    quantized = recipe.lora is not None and recipe.lora.quantize != "none"
-    unused = {
-        "loss": recipe.loss != Loss() and trainer in (*pairs, "distil"),
-        "fit.packing": recipe.fit.packing and trainer in pairs,
-        "lora.quantize": quantized and trainer in ("critic", "sweet", "distil"),
-    }
-    for name in (name for name, is_set in unused.items() if is_set):
+    trainer = recipe.trainer
+    if recipe.loss != Loss() and trainer in ("distil", "critic", *PAIRED):
         raise SpecError(
-            f"recipe {recipe.name!r}: found settings of {name}, which trainer {trainer} does not "
-            "use; expected none, or a learner of weighted rows, such as swift"
+            f"recipe {recipe.name!r}: found settings of `loss`, which trainer {trainer} does not "
+            "use; expected a learner of weighted rows, such as swift"
         )
+    quantized = recipe.lora is not None and recipe.lora.quantize != "none"
+    if quantized and trainer in ("critic", "sweet", "distil"):
+        raise SpecError(f"recipe {recipe.name!r}: lora.quantize: trainer {trainer} cannot use it")
     if trainer == "distil" and recipe.distil is None:
         raise SpecError(f"recipe {recipe.name!r}: distil: missing; expected its settings")
     own = Path(recipe.loss.name).expanduser()

@@ -27,13 +27,6 @@ from convbench.schema.recipe import TieRule, Weighting
 from convbench.store.notes import turn_advantages
 from convbench.views import own_turns
 
-MAX_EXPONENT = 700.0
-"""Largest A / temperature whose exponential is a finite float."""
-TIE_RESULTS = {
-    "random": "one of the equals is drawn",
-    "all": "all of the equals are taken",
-    "drop": "these questions are left out",
-}
 Item = TypeVar("Item")
 Weight = float | None
 """A weight; None leaves a conversation or a turn out."""
@@ -48,9 +41,8 @@ class Ties:
     tasks: int
 
     def line(self) -> str:
-        """Return a line: how many tasks were tied, and how the ties were treated."""
-        rule = f"ties: {self.rule}, {TIE_RESULTS[self.rule]}"
-        return f"tied questions: {self.tied} of {self.tasks} ({rule})"
+        """Return a line: how many tasks were tied, and the rule for them."""
+        return f"tied questions: {self.tied} of {self.tasks} (ties: {self.rule})"
 
 
 @dataclass(frozen=True)
@@ -80,25 +72,24 @@ def weigh(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted
     left_out: Counter[str] = Counter()
     if weighting.reward == "advantage":
         selection = _with_credit(selection, left_out)
+    whole = weighting.reward == "conversation"
     groups = {"": list(selection.logged)} if weighting.over == "all" else selection.by_task()
     _check_groups(groups.values(), weighting)
-    weights: dict[str, list[Weight]] = {}
+    rewards = {item.id: (item.reward,) if whole else item.turns for item in selection.logged}
+    weights: dict[str, list[Weight]] = {name: [None] * len(own) for name, own in rewards.items()}
     for task, group in groups.items():
-        if weighting.reward == "conversation":
-            given = group_weights([item.reward for item in group], weighting, seed, task)
-            for item, weight in zip(group, given, strict=True):
-                weights[item.id] = [weight] * _turn_count(item)
-        else:
-            weights |= _turn_weights(group, weighting, seed)
-    items = []
+        for t in range(max(len(rewards[item.id]) for item in group)):
+            names = [item.id for item in group if len(rewards[item.id]) > t]
+            given = group_weights([rewards[name][t] for name in names], weighting, seed, task)
+            for name, weight in zip(names, given, strict=True):
+                weights[name][t] = weight
+    items: list[tuple[Logged, tuple[Weight, ...]]] = []
     for item in selection.logged:
-        known = [weight for weight in weights[item.id] if weight is not None]
-        if weighting.reward != "conversation":
-            left_out["turns weighted out"] += _turn_count(item) - len(known)
-        elif not known:
-            left_out["weighted out"] += 1
-        if known:
-            items.append((item, tuple(weights[item.id])))
+        own = tuple(weights[item.id])
+        unknown = own.count(None)
+        left_out["weighted out" if whole else "turns weighted out"] += unknown
+        if unknown < len(own):
+            items.append((item, own * _turn_count(item) if whole else own))
     if not items:
         raise TrainError("no conversation is left after weighting; check `weighting`")
     if not any(weight for _, of_turns in items for weight in of_turns):
@@ -184,27 +175,16 @@ def _weight_of(advantage: float, weighting: Weighting) -> float:
     weight = 1.0 if weighting.weight == "one" else advantage
     if weighting.weight == "advantage" and weighting.temperature is not None:
         power = advantage / weighting.temperature
-        if power > MAX_EXPONENT and weighting.clip is None:
-            raise TrainError(
-                f"weighting.temperature: found {weighting.temperature:g}, with which a weight is "
-                f"exp({power:.4g}); expected a higher one, or weighting.clip"
-            )
-        weight = math.exp(min(power, MAX_EXPONENT))
+        try:
+            weight = math.exp(power)
+        except OverflowError:
+            if weighting.clip is None:
+                raise TrainError(
+                    f"weighting.temperature: found {weighting.temperature:g}, with which a weight "
+                    f"is exp({power:.4g}); expected a higher one, or weighting.clip"
+                ) from None
+            weight = weighting.clip
     return weight if weighting.clip is None else max(-weighting.clip, min(weighting.clip, weight))
-
-
-def _turn_weights(
-    group: Sequence[Logged], weighting: Weighting, seed: int
-) -> dict[str, list[Weight]]:
-    """Return the weights of a group's turns by conversation, each turn among those of its
-    position."""
-    weights: dict[str, list[Weight]] = {item.id: [None] * len(item.turns) for item in group}
-    for t in range(max(len(item.turns) for item in group)):
-        at_turn = [item for item in group if len(item.turns) > t]
-        given = group_weights([item.turns[t] for item in at_turn], weighting, seed)
-        for item, weight in zip(at_turn, given, strict=True):
-            weights[item.id][t] = weight
-    return weights
 
 
 def _turn_count(item: Logged) -> int:
@@ -229,12 +209,6 @@ def _check_groups(groups: Any, weighting: Weighting) -> None:
                     "a judge that scores turns; judge with rubric-turns@MODEL, or with --set "
                     "judge.per=turn"
                 )
-    is_flat = len(items) > 1 and len({item.reward for item in items}) == 1
-    if weighting.reward == "conversation" and is_flat:
-        raise TrainError(
-            "all rewards of conversations are equal and only those of their turns differ; "
-            "expected weighting.reward: turn"
-        )
     plain = weighting.weight == "advantage" and weighting.temperature is None
     if plain and not weighting.center and weighting.reward != "advantage":
         values = [r for i in items for r in (i.turns if weighting.reward == "turn" else [i.reward])]

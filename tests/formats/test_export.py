@@ -121,8 +121,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"to": "openai", "scale": 2.0}, "expected a --recipe"),
     ({"to": "openai", "judge": "rules"}, "expected a --recipe"),
     ({"to": "openai", "specs": SpecOptions(sets=("weighting.clip=1",))}, "expected a --recipe"),
-    ({"to": "trl", "recipe": "swift", "specs": SpecOptions(sets=("launch.x=1",))}, "launched"),
-    ({"to": "openai", "recipe": "refit", "scale": 0.0}, "above 0"),
     ({"to": "trl", "recipe": "refit", "judge": "gpt-4o"}, "gpt-4o"),
 ]
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import convbench
 from convbench import catalog
-from convbench.learn.credit import candidate_pairs
 from convbench.learn.pairs import Pairs, Reply
 from convbench.learn.rows import Material, Row, pair_rows, paired_material, weighted_material
 from convbench.learn.select import select
 from convbench.learn.sweet import (
     SweetArgs,
+    candidate_pairs,
     candidate_places,
     critic_rows,
     trajectory_pairs,

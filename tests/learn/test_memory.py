@@ -12,9 +12,9 @@ from convbench.schema.recipe import LaunchSpec, Recipe
 
 GB = 10**9
 SHAPES = {
-    "135M": ModelShape(576, 30, 49152, 1536, 576, 192, True),
-    "1B": ModelShape(2048, 16, 128256, 8192, 2048, 512, True),
-    "8B": ModelShape(4096, 32, 128256, 14336, 4096, 1024, False),
+    "135M": ModelShape(134_479_872, 576, 30, 49152),
+    "1B": ModelShape(1_235_746_816, 2048, 16, 128256),
+    "8B": ModelShape(8_029_995_008, 4096, 32, 128256),
 }
 COUNTED = {
     ("weighted_sft", "8B"): (19.27, 128.55), ("critic", "8B"): (19.27, 128.55),
