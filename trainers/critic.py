@@ -26,6 +26,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # a program finds its neighbours
 
+from convbench.learn.rows import ROWS
 from convbench.learn.sweet import Normalize, SweetArgs
 from convbench.schema.recipe import Recipe
 from trainers.common import (
@@ -40,7 +41,8 @@ from trainers.common import (
 )
 
 Pair = dict[str, Any]
-"""A row of the folder: two trajectories of one task, and whether the pair is held out."""
+"""A row of the folder, two trajectories of one task and whether the pair is held out; its
+`reference` is log pi_ref of the turns of the (better, worse) one."""
 Trajectory = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
 """(ids of each of its rows, number of the policy turn of each of these tokens; -1: context)."""
 
@@ -103,14 +105,11 @@ class Critic(Trainer):
         """`options` are transformers' Trainer's."""
         super().__init__(data_collator=self._collate, **options)
         self.sweet = sweet
-        self.reference: list[tuple[torch.Tensor, torch.Tensor]] = []
-        """log pi_ref of the turns of each pair's (better, worse) trajectory, by its `index`."""
 
     def _collate(self, pairs: Sequence[Pair]) -> dict[str, torch.Tensor]:
-        batch = pad_trajectories(
-            [*trajectories_of(pairs, "chosen"), *trajectories_of(pairs, "rejected")]
-        )
-        references = [self.reference[pair["index"]][side] for side in (0, 1) for pair in pairs]
+        sides = (trajectories_of(pairs, name) for name in ("chosen", "rejected"))
+        batch = pad_trajectories([trajectory for side in sides for trajectory in side])
+        references = [pair["reference"][side] for side in (0, 1) for pair in pairs]
         return {**batch, "reference": torch.cat(references)}
 
     def compute_loss(
@@ -125,15 +124,14 @@ class Critic(Trainer):
         loss = pair_loss(better, worse, self.sweet.beta).mean()
         if not self.sweet.critic_nll:
             return loss
-        chosen = owner < count // 2
+        chosen, marks = owner < count // 2, inputs["turns"][:, 1:]
         if self.sweet.normalize == "trajectory":
-            nll = -log_probs[chosen].sum() / (count // 2)
+            per = count // 2
         elif self.sweet.normalize:
-            nll = -log_probs[chosen].mean()
-        else:
-            marks = inputs["turns"][:, 1:]
-            nll = -log_probs[chosen].sum() / (chosen[marks.clamp(min=0)] & (marks >= 0)).sum()
-        return loss + self.sweet.critic_nll * nll
+            per = chosen.sum()
+        else:  # the tokens
+            per = (chosen[marks.clamp(min=0)] & (marks >= 0)).sum()
+        return loss - self.sweet.critic_nll * log_probs[chosen].sum() / per
 
 
 def trajectories_of(pairs: Sequence[Pair], side: str) -> list[Trajectory]:
@@ -166,22 +164,22 @@ def score(
 def make_trainer(folder: Path, recipe: Recipe) -> tuple[Critic, list[Pair]]:
     """Return (the trainer of a checkpoint's folder with the reference's values computed, pairs held
     out)."""
-    args = SweetArgs.from_recipe(recipe)
-    pairs = [pair | {"index": i} for i, pair in enumerate(load_rows(folder))]
+    pairs = list(load_rows(folder / ROWS))
     rows, held = ([pair for pair in pairs if pair["held"] == side] for side in (False, True))
-    config = TrainingArguments(**arguments(folder, recipe, len(rows)))
     adapter = adapter_options(recipe).get("peft_config")
-    frozen = torch.bfloat16 if adapter is not None and in_bf16(recipe) else torch.float32
-    model = load_model(str(recipe.model), frozen)
+    model = load_model(str(recipe.model), adapter is not None and in_bf16(recipe))
     add_fused_lm_head(model)
     if adapter is not None:
         from peft import get_peft_model
 
         model = get_peft_model(model, adapter)
         model.enable_input_require_grads()  # or gradient checkpointing would find none to pass on
+    config = TrainingArguments(**arguments(folder, recipe, len(rows)))
+    args = SweetArgs.from_recipe(recipe)
     trainer = Critic(args, model=model, args=config, train_dataset=rows)
     reference = frozen_model(trainer, str(recipe.model), recipe)
-    trainer.reference = score_pairs(trainer, reference, pairs, recipe)
+    for pair, scores in zip(pairs, score_pairs(trainer, reference, pairs, recipe), strict=True):
+        pair["reference"] = scores
     return trainer, held
 
 
@@ -196,22 +194,21 @@ def score_pairs(
 
 
 def run(folder: Path, recipe: Recipe) -> None:
-    """Train the critic (with nothing hidden, the policy) on the folder's pairs and save it."""
+    """Train the critic (with nothing hidden, the policy) on the folder's pairs and save it, with
+    the number of `pairs` held out and the `accuracy`: the share whose better side has the greater
+    sum of advantages."""
     trainer, held = make_trainer(folder, recipe)
-    train(trainer, folder, recipe, held_out=lambda: held_out_figures(trainer, held, recipe))
 
+    def held_out() -> dict[str, Any]:
+        right = 0
+        found = score_pairs(trainer, trainer.model_wrapped, held, recipe)
+        for pair, scores in zip(held, found, strict=True):
+            both = zip(scores, pair["reference"], strict=True)
+            better, worse = (float((own - known).sum()) for own, known in both)
+            right += better > worse
+        return {"pairs": len(held), **({"accuracy": right / len(held)} if held else {})}
 
-def held_out_figures(trainer: Critic, held: Sequence[Pair], recipe: Recipe) -> dict[str, Any]:
-    """Return `pairs` held out and `accuracy`, the share whose better side has the greater sum of
-    advantages."""
-    right = 0
-    for pair, scores in zip(
-        held, score_pairs(trainer, trainer.model_wrapped, held, recipe), strict=True
-    ):
-        known = trainer.reference[pair["index"]]
-        better, worse = (float((a - b).sum()) for a, b in zip(scores, known, strict=True))
-        right += better > worse
-    return {"pairs": len(held), **({"accuracy": right / len(held)} if held else {})}
+    train(trainer, folder, recipe, held_out=held_out)
 
 
 if __name__ == "__main__":

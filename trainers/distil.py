@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import ModuleList
 from torch.nn.functional import kl_div
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # a program finds its neighbours
@@ -55,11 +54,7 @@ class Distiller(WeightedSFT):
         self.teacher = frozen_model(self, recipe.distil.teacher, recipe)
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return this batch's part of the step's loss, a scalar; `return_outputs` is ignored."""
         inputs = dict(inputs)
@@ -75,22 +70,18 @@ class Distiller(WeightedSFT):
 
 
 def keep_first_layers(model: Any, count: int | None) -> Any:
-    """Cut the model to its first `count` layers, in place, and return it; None keeps all.
-
-    Its configuration is changed too. Raise TrainError if it has fewer layers, or no list of them.
-    """
+    """Cut the model, and its configuration, to its first `count` layers and return it; None keeps
+    all. Raise TrainError if it has fewer layers, or no list of them."""
     if count is None:
         return model
-    inner = model.get_decoder()
-    layers = getattr(inner, "layers", None)
-    available = len(layers) if isinstance(layers, ModuleList) else 0
-    if available < count:
+    inner, config = model.get_decoder(), model.config.get_text_config()
+    layers = getattr(inner, "layers", ())
+    if len(layers) < count:
         raise TrainError(
-            f"distil.student_layers {count}: the base has {available} layers; expected at least "
+            f"distil.student_layers {count}: the base has {len(layers)} layers; expected at least "
             "that many; lower it, or set it to null for all layers"
         )
     inner.layers = layers[:count]
-    config = model.config.get_text_config()
     config.num_hidden_layers = count
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:count]

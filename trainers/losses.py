@@ -14,10 +14,8 @@ is asked for.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -49,36 +47,16 @@ def a_lol(log_probs: Tensor, weights: Tensor, reference: Tensor, low: float, hig
 
 
 LOSSES: dict[str, TokenLoss] = {"nll": nll, "ppo": ppo, "a-lol": a_lol}
-OF_ROWS = (a_lol,)
-"""Losses that take a row as one action, so that rows may not be packed into one."""
 
 
 def load_loss(settings: Loss) -> TokenLoss:
     """Return the loss that `loss.name` names. Raise SpecError for a file without one."""
     if settings.name in LOSSES:
         return LOSSES[settings.name]
-    path = Path(settings.name).expanduser()
-    module = load_module(path)
-    loss: TokenLoss | None = getattr(module, "loss", None)
-    if not callable(loss):
-        raise SpecError(
-            f"loss.name {settings.name!r}: found no function `loss(log_probs, weights)`"
-        )
+    loss: TokenLoss | None = getattr(load_module(Path(settings.name)), "loss", None)
+    if loss is None:
+        raise SpecError(f"{settings.name}: found no function `loss`; expected one")
     return loss
-
-
-def needs_reference(loss: TokenLoss) -> bool:
-    """Return whether a loss asks for log pi_0."""
-    return "reference" in inspect.signature(loss).parameters
-
-
-def token_losses(
-    loss: TokenLoss, settings: Loss, log_probs: Tensor, weights: Tensor, reference: Tensor | None
-) -> Tensor:
-    """Return the loss of every token, called with the arguments that it names."""
-    known: dict[str, Any] = {"log_probs": log_probs, "weights": weights, "reference": reference}
-    known |= {"low": settings.low, "high": settings.high}
-    return loss(**{name: known[name] for name in inspect.signature(loss).parameters})
 
 
 def kl_divergence(policy: Tensor, base: Tensor) -> Tensor:

@@ -17,12 +17,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
 from trl import DPOConfig, DPOTrainer
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # a program finds its neighbours
 
+from convbench.learn.rows import ROWS
 from convbench.learn.sweet import SweetArgs
+from convbench.learn.tokens import load_tokenizer
 from convbench.schema.recipe import Recipe
 from trainers.common import adapter_options, load_rows, main, train, trl_arguments
 
@@ -37,13 +38,10 @@ class Preference(DPOTrainer):
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
         return dataset
 
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write no card: `convbench publish` writes it."""
-
 
 def make_trainer(folder: Path, recipe: Recipe) -> Preference:
     """Return the trainer of a checkpoint's folder, with the model loaded and pi_0 computed."""
-    rows = load_rows(folder)
+    rows = load_rows(folder / ROWS)
     values = {
         "loss_type": [recipe.pairing.loss],
         "beta": recipe.pairing.beta,
@@ -54,10 +52,10 @@ def make_trainer(folder: Path, recipe: Recipe) -> Preference:
         nll = SweetArgs.from_recipe(recipe).nll
         values |= {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, nll]} if nll else {}
     return Preference(
-        model=str(Path(str(recipe.model)).expanduser()),
+        model=str(recipe.model),
         args=DPOConfig(**values),
         train_dataset=rows.select_columns(["prompt_ids", "chosen_ids", "rejected_ids"]),
-        processing_class=AutoTokenizer.from_pretrained(str(Path(str(recipe.model)).expanduser())),
+        processing_class=load_tokenizer(str(recipe.model)),
         **adapter_options(recipe),
     )
 

@@ -21,19 +21,17 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # a program finds its
 from convbench.learn.sweet import CRITIC, RANK, SCORES, SweetArgs
 from convbench.schema.recipe import Recipe
 from convbench.store.jsonl import write_atomic
-from trainers.common import in_bf16, load_model, main
+from trainers.common import in_bf16, load_model, load_rows, main
 from trainers.critic import Trajectory, score
 
 
 def run(folder: Path, recipe: Recipe) -> None:
     """Write the advantages of the turns of all rows in the folder's `rank`."""
-    from datasets import load_from_disk
-
-    rows = list(load_from_disk(str(folder / RANK)))
+    rows = list(load_rows(folder / RANK))
     args, bf16 = SweetArgs.from_recipe(recipe), in_bf16(recipe)
     sides: list[list[torch.Tensor]] = []
     for path, name in ((str(folder / CRITIC), "critic"), (str(recipe.model), "reference")):
-        model = load_model(path, torch.bfloat16 if bf16 else torch.float32).eval()
+        model = load_model(path, bf16).eval()
         add_fused_lm_head(model)
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         trajectories: list[Trajectory] = [(row[name]["ids"], row[name]["turns"]) for row in rows]

@@ -39,13 +39,13 @@ loss, gradient and order of rows.
 from __future__ import annotations
 
 import contextlib
-import math
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, TrainerCallback
+from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 from trl.trainer.utils import add_fused_lm_head, pad
@@ -53,9 +53,11 @@ from trl.trainer.utils import add_fused_lm_head, pad
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # a program finds its neighbours
 
 from convbench.errors import TrainError
+from convbench.learn.rows import ROWS
+from convbench.learn.tokens import load_tokenizer
 from convbench.schema.recipe import Loss, Recipe
 from trainers.common import adapter_options, frozen_model, load_rows, main, train, trl_arguments
-from trainers.losses import OF_ROWS, kl_divergence, load_loss, needs_reference, token_losses
+from trainers.losses import a_lol, kl_divergence, load_loss
 
 COLLAPSE_NATS = 1.0
 """Nats a token: if log pi of positively weighted tokens falls by more, the policy has collapsed."""
@@ -86,24 +88,18 @@ class WeightedSFT(SFTTrainer):
         )
         self.model_accepts_loss_kwargs = True  # so that N is counted
         self.settings, self.loss = recipe.loss, load_loss(recipe.loss)
-        if self.loss in OF_ROWS and self.padding_free:
-            raise TrainError(
-                f"fit.packing: found with loss {recipe.loss.name}, which is of whole rows"
-            )
+        self.named = inspect.signature(self.loss).parameters
+        if self.loss is a_lol and self.padding_free:
+            raise TrainError("fit.packing: found with loss a-lol, which is of whole rows")
         self.is_plain = recipe.loss == Loss()
-        self.has_adapter = recipe.lora is not None
-        inner = self.model.get_base_model() if self.has_adapter else self.model
+        inner = self.model if recipe.lora is None else self.model.get_base_model()
         add_fused_lm_head(inner)  # SFTTrainer's own also computes entropies, which nothing reads
-        needed = self.settings.anchor == "kl" or needs_reference(self.loss)
-        own = needed and not self.has_adapter  # without its adapter the model is its own base
+        needed = self.settings.anchor == "kl" or "reference" in self.named
+        own = needed and recipe.lora is None  # without its adapter the model is its own base
         self.reference = frozen_model(self, str(recipe.model), recipe) if own else None
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return this batch's part of the step's loss, a scalar; `return_outputs` is ignored.
 
@@ -118,17 +114,19 @@ class WeightedSFT(SFTTrainer):
         weights = inputs.pop("weights")[:, 1:]
         if self.aux_loss_enabled:
             inputs["output_router_logits"] = True
-        divergence, aux = None, None
+        divergence, aux, reference = 0.0, None, None
         if self.settings.anchor == "kl":
             log_probs, divergence = self._with_divergence(model, inputs)
         else:
             outputs = model(**inputs, use_cache=False, fused_lm_head=True)
             log_probs, aux = outputs.log_probs, outputs.aux_loss
-        reference = self._reference_log_probs(inputs) if needs_reference(self.loss) else None
-        losses = token_losses(self.loss, self.settings, log_probs, weights, reference)
-        total = losses.sum()
-        if divergence is not None:
-            total = total + self.settings.anchor_weight * divergence
+        if "reference" in self.named:
+            with self.frozen() as base:
+                reference = base(**inputs, use_cache=False, fused_lm_head=True).log_probs
+        known = {"log_probs": log_probs, "weights": weights, "reference": reference}
+        known |= {"low": self.settings.low, "high": self.settings.high}
+        losses = self.loss(**{name: known[name] for name in self.named})
+        total = losses.sum() + self.settings.anchor_weight * divergence
         self._log_by_sign(log_probs.detach(), weights)
         loss = total / num_items_in_batch * self.accelerator.num_processes
         if aux is not None:  # of a mixture of experts, as TRL adds it
@@ -138,17 +136,10 @@ class WeightedSFT(SFTTrainer):
     @contextlib.contextmanager
     def frozen(self) -> Any:
         """Yield the model that training started from, without gradient."""
-        if self.reference is not None:
-            with torch.no_grad():
-                yield self.reference
-            return
-        with torch.no_grad(), self.accelerator.unwrap_model(self.model).disable_adapter():
-            yield self.model
-
-    def _reference_log_probs(self, inputs: dict[str, Any]) -> torch.Tensor:
-        with self.frozen() as base:
-            scores: torch.Tensor = base(**inputs, use_cache=False, fused_lm_head=True).log_probs
-        return scores
+        adapted = self.accelerator.unwrap_model(self.model)
+        own = contextlib.nullcontext() if self.reference else adapted.disable_adapter()
+        with torch.no_grad(), own:
+            yield self.reference or self.model
 
     def _with_divergence(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
         """Return (log pi of every token, sum over the tokens of KL(pi || base))."""
@@ -168,9 +159,6 @@ class WeightedSFT(SFTTrainer):
             if tokens:
                 self._metrics["train"][f"log_pi_{name}"].append(total / tokens)
 
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write no card: `convbench publish` writes it."""
-
 
 def labelled_logits(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
     """Return the float32 logits before each label that is not -100, shape (labels, vocabulary), row
@@ -185,21 +173,17 @@ def labelled_logits(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
 class CollapseWarning(TrainerCallback):
     """Warns once if the policy unlearns the positively weighted rows."""
 
-    def __init__(self) -> None:
-        self.first: float | None = None
-        self.has_warned = False
+    first: float | None = None
+    has_warned = False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Compare log pi with that of the first entry."""
-        log_pi, loss = (logs or {}).get("log_pi_positive"), (logs or {}).get("loss", 0.0)
+        log_pi = (logs or {}).get("log_pi_positive")
         if log_pi is None or self.has_warned:
             return
         self.first = log_pi if self.first is None else self.first
-        is_finite = math.isfinite(log_pi) and math.isfinite(float(loss))
-        if is_finite and log_pi >= self.first - COLLAPSE_NATS:
-            return
-        self.has_warned = True
-        if state.is_world_process_zero:
+        self.has_warned = not log_pi >= self.first - COLLAPSE_NATS  # also if it is no number
+        if self.has_warned and state.is_world_process_zero:
             print(
                 "warning: the policy has collapsed: log pi of positively weighted tokens fell from "
                 f"{self.first:.2f} to {log_pi:.2f} nats; lower fit.learning_rate or fit.epochs, or "
@@ -212,7 +196,7 @@ def make_trainer(
     folder: Path, recipe: Recipe, kind: type[WeightedSFT] = WeightedSFT
 ) -> WeightedSFT:
     """Return the trainer of a checkpoint's folder, with the model loaded."""
-    rows = load_rows(folder)
+    rows = load_rows(folder / ROWS)
     config = SFTConfig(
         **trl_arguments(folder, recipe, len(rows)),
         dataset_kwargs={"skip_prepare_dataset": True},
@@ -220,10 +204,10 @@ def make_trainer(
     )
     trainer = kind(
         recipe,
-        model=str(Path(str(recipe.model)).expanduser()),
+        model=str(recipe.model),
         args=config,
         train_dataset=rows.select_columns(["input_ids", "labels", "weights"]),
-        processing_class=AutoTokenizer.from_pretrained(str(Path(str(recipe.model)).expanduser())),
+        processing_class=load_tokenizer(str(recipe.model)),
         **adapter_options(recipe),
     )
     trainer.add_callback(CollapseWarning())

@@ -281,22 +281,6 @@ def start_program(
         raise TrainError(f"{why} (full output: {log})")
 
 
-def memory_ran_out(text: str) -> bool:
-    """Return True if an error's text says that memory ran out."""
-    return _MEMORY.search(text) is not None
-
-
-def out_of_memory(fit: Fit) -> str:
-    """Return a line on what to try after memory ran out."""
-    smaller = max(1, fit.batch_size // 2)
-    keep = "" if fit.batch else f" --set fit.accumulation={2 * fit.accumulation}"
-    return (
-        f"out of memory with fit.batch_size {fit.batch_size}; try --set fit.batch_size={smaller}"
-        f"{keep} (the same step), --set fit.gradient_checkpointing=true, --set "
-        "data.max_length=2048, --set lora.r=8, or --launch zero3"
-    )
-
-
 def _failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
     """Return a program's own error line, else advice if memory ran out or the system killed it,
     else what was raised first."""
@@ -304,8 +288,15 @@ def _failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
     own = next((line for line in lines if ERROR_PREFIX in line), None)
     if own is not None:
         return own.split(ERROR_PREFIX, 1)[1]
-    if any(map(memory_ran_out, lines)) or code in (-9, 137):
-        return out_of_memory(fit)
+    if any(map(_MEMORY.search, lines)) or code in (-9, 137):
+        smaller = max(1, fit.batch_size // 2)
+        keep = "" if fit.batch else f" --set fit.accumulation={2 * fit.accumulation}"
+        return (
+            f"out of memory with fit.batch_size {fit.batch_size}; try --set "
+            f"fit.batch_size={smaller}{keep} (the same step), --set "
+            "fit.gradient_checkpointing=true, --set data.max_length=2048, --set lora.r=8, or "
+            "--launch zero3"
+        )
     raised = next((line for line in lines if _RAISED.match(line)), " / ".join(lines[-3:]))
     return f"the program failed with exit code {code}: {raised}"
 

@@ -267,10 +267,13 @@ def checkpoint_folder(run: Run, recipe: Recipe, out: Path | None) -> Path:
         numbers = (recipe.name if n == 1 else f"{recipe.name}-{n}" for n in itertools.count(1))
         folders = (run.checkpoints_folder / name for name in numbers)
         return next(f for f in folders if not Checkpoint(f).is_finished and _is_free(f, recipe))
-    done = "a checkpoint already" if Checkpoint(out).is_finished else ""
-    other = f"the beginning of another training than {recipe.name} with these settings"
-    if held := done or (not _is_free(out, recipe) and other):
-        raise TrainError(f"--out {out}: holds {held}; name another folder, or remove it")
+    if Checkpoint(out).is_finished:
+        raise TrainError(f"--out {out}: holds a checkpoint already; name another folder")
+    if not _is_free(out, recipe):
+        raise TrainError(
+            f"--out {out}: holds the beginning of another training than {recipe.name} with these "
+            "settings; name another folder, or remove it"
+        )
     return out
 
 
