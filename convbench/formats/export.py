@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +36,10 @@ Target = Literal["trl", "openai", "sharegpt", "ms-swift", "atif"]
 CALLS = "tool_calls"
 THOUGHT = "reasoning_content"
 """Further keys of an assistant's message, as chat templates read them."""
+SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt"} | {
+    "tool_call": "function_call",
+    "tool_response": "observation",
+}
 Chat = list[dict[str, Any]]
 """Messages {role, content, reasoning_content?, tool_calls?} as the policy saw them."""
 Line = dict[str, Any]
@@ -48,10 +52,7 @@ Chosen = tuple[Conversation, float | None, int]
 class ExportFormat:
     """What a trainer's format holds."""
 
-    chat: Callable[[Chat, float | None], Line]
-    """Returns the line of a conversation with its weight, None for one without."""
-    pair: Callable[[Chat, Chat, Chat], Line] | None = None
-    """Returns the line of a prompt, the better reply and the worse one; None if it holds none."""
+    pairs: bool = False
     weighing: str = ""
     """Note on settings that its trainer needs to use the weights; empty if it holds none."""
     negative: str = ""
@@ -63,73 +64,10 @@ class ExportFormat:
     """Notes on settings that its trainer needs to learn only the policy's turns."""
 
 
-def tag_reasoning(message: Mapping[str, Any]) -> str:
-    """Return a message's `content` with its `reasoning_content` in <think> tags before it."""
-    thought, text = str(message.get(THOUGHT) or "").strip("\n"), str(message["content"])
-    return f"<think>\n{thought}\n</think>\n\n{text}" if thought else text
-
-
-def _tagged(chat: Chat, weight: float | None = None) -> Chat:
-    """Return messages as ms-swift reads them: reasoning in tags, a call as a message of role
-    `tool_call`, a result as one of role `tool_response`; with a weight on the policy's own."""
-    own = {} if weight is None else {"loss_scale": weight}
-    out: Chat = []
-    for m in chat:
-        if m["role"] == "tool":
-            out.append({"role": "tool_response", "content": m["content"]})
-            continue
-        mark = own if m["role"] == "assistant" else {}
-        if tag_reasoning(m) or not m.get(CALLS):
-            out.append({"role": m["role"], "content": tag_reasoning(m)} | mark)
-        for call in m.get(CALLS, ()):
-            text = json.dumps(_with_object(call)["function"], ensure_ascii=False)
-            out.append({"role": "tool_call", "content": text} | mark)
-    return out
-
-
-def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call with its arguments as an object, as chat templates expect them."""
-    name, arguments = call["function"]["name"], parsed(call["function"]["arguments"])
-    return {**call, "function": {"name": name, "arguments": arguments}}
-
-
-def _objects(chat: Chat) -> Chat:
-    return [
-        {**m, CALLS: [_with_object(call) for call in m[CALLS]]} if m.get(CALLS) else m for m in chat
-    ]
-
-
-def _trl(chat: Chat, weight: float | None) -> Line:
-    return {"messages": _objects(chat)} | ({} if weight is None else {"weight": weight})
-
-
-def _openai(chat: Chat, _: float | None) -> Line:
-    return {"messages": [{k: v for k, v in m.items() if k != THOUGHT} for m in chat]}
-
-
-def _sharegpt(chat: Chat, _: float | None) -> Line:
-    names = {"system": "system", "user": "human", "assistant": "gpt"}
-    names |= {"tool_call": "function_call", "tool_response": "observation"}
-    items = [{"from": names[m["role"]], "value": m["content"]} for m in _tagged(chat)]
-    return {"conversations": items}
-
-
-def _swift_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> Line:
-    line: Line = {"messages": _tagged([*prompt, *chosen])}
-    if chosen[0].get(CALLS) or rejected[0].get(CALLS):
-        return line | {"rejected_messages": _tagged([*prompt, *rejected])}
-    return line | {"rejected_response": rejected[0]["content"]}
-
-
 FORMATS: Mapping[Target, ExportFormat] = {
     # TRL's SFTTrainer and DPOTrainer, conversational datasets; it reads tools as JSON text too.
     "trl": ExportFormat(
-        _trl,
-        lambda prompt, chosen, rejected: {
-            "prompt": _objects(prompt),
-            "chosen": _objects(chosen),
-            "rejected": _objects(rejected),
-        },
+        pairs=True,
         weighing="SFTTrainer does not read `weight`: every row counts 1 there. WeightedSFT on the "
         "page on import and export multiplies the loss of each row by it",
         negative="SFTTrainer would imitate them",
@@ -137,26 +75,17 @@ FORMATS: Mapping[Target, ExportFormat] = {
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
     ),
     # OpenAI's fine-tuning API, supervised and DPO.
-    "openai": ExportFormat(
-        _openai,
-        lambda prompt, chosen, rejected: {
-            "input": {"messages": prompt},
-            "preferred_output": chosen,
-            "non_preferred_output": rejected,
-        },
-        drops_reasoning=True,
-    ),
-    "sharegpt": ExportFormat(_sharegpt, metadata=True),
+    "openai": ExportFormat(pairs=True, drops_reasoning=True),
+    "sharegpt": ExportFormat(metadata=True),
     # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
     "ms-swift": ExportFormat(
-        lambda chat, weight: {"messages": _tagged(chat, weight)},
-        _swift_pair,
+        pairs=True,
         weighing="ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
         "without it every row counts 1. The end of a turn counts 1 in either case",
         negative="its templates mask all of them but the end of the turn",
     ),
     # Harbor's trajectories, one a line; the line is made from the conversation itself.
-    "atif": ExportFormat(lambda chat, weight: {}),
+    "atif": ExportFormat(),
 }
 
 
@@ -197,13 +126,32 @@ def export_conversations(
     return ExportResult(files, rows, notes=notes)
 
 
+def export_pairs(
+    target: Target,
+    folder: Path,
+    pairs: Iterable[tuple[Iterable[Message], Message, Message, Sequence[Mapping[str, Any]] | None]],
+    *,
+    named: bool = False,
+) -> ExportResult:
+    """Write `train.jsonl` of pairs (prompt, better reply, worse reply, tools that were offered, or
+    None in all if in none) and return its path and number of rows.
+
+    Raise RunError if the format cannot hold pairs. Without pairs no file is written.
+    """
+    if not FORMATS[target].pairs:
+        places = ", ".join(name for name, known in FORMATS.items() if known.pairs)
+        raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
+    lines = (_pair(target, *pair) for pair in pairs)
+    train: Split = "train"  # pairs come from this split alone
+    return ExportResult(*_write_lines(folder, ((train, line, 1) for line in lines), named=named))
+
+
 def _lines(
     run: Run, target: Target, chosen: Iterable[Chosen], lost: Counter[str]
 ) -> Iterator[tuple[Split, Line, int]]:
     """Yield (split, line, copies) of conversations; count what the format cannot hold."""
-    shape, credit = FORMATS[target], newest_advantages(run)
+    shape, credit, protocol = FORMATS[target], newest_advantages(run), run.manifest.protocol
     any_metadata = shape.metadata and any(talk.metadata for talk in run.conversations())
-    protocol = run.manifest.protocol
     any_tools = any(offered_tools(protocol, talk) for talk in run.conversations())
     for talk, weight, copies in chosen:
         name, split = talk.conversation_id, run.examples[talk.example_id].split
@@ -217,7 +165,12 @@ def _lines(
         if target == "atif":
             yield split, as_trajectory(run, talk), copies
             continue
-        line = shape.chat(_seen(run, talk), weight)
+        chat = as_chat(messages_before(protocol, talk, protocol.policy, replay="always"))
+        while chat and chat[-1]["role"] not in ("assistant", "tool"):
+            chat.pop()  # what has no reply teaches nothing
+        key = "conversations" if target == "sharegpt" else "messages"
+        line: Line = {key: _shaped(target, chat, weight)}
+        line |= {"weight": weight} if target == "trl" and weight is not None else {}
         if any_tools:
             line = _add_tools(line, target, offered_tools(protocol, talk))
         if any_metadata:
@@ -238,19 +191,32 @@ def _add_tools(line: Line, target: Target, tools: Sequence[Mapping[str, Any]]) -
     if target != "openai":
         more = {"rejected_tools": json.dumps(tools)} if "rejected_messages" in line else {}
         return line | {"tools": json.dumps(tools)} | more
-    if "input" in line:
-        return line | {"input": {**line["input"], "tools": tools}}
-    return line | {"tools": tools}
+    return line | (
+        {"input": {**line["input"], "tools": tools}} if "input" in line else {"tools": tools}
+    )
 
 
-def _seen(run: Run, talk: Conversation) -> Chat:
-    """Return what the policy saw and said, without messages after its last reply, which teach
-    nothing."""
-    protocol = run.manifest.protocol
-    chat = as_chat(messages_before(protocol, talk, protocol.policy, replay="always"))
-    while chat and chat[-1]["role"] not in ("assistant", "tool"):
-        chat.pop()
-    return chat
+def _pair(
+    target: Target,
+    asked: Iterable[Message],
+    better: Message,
+    worse: Message,
+    tools: Sequence[Mapping[str, Any]] | None,
+) -> Line:
+    prompt, chosen, rejected = as_chat(asked), as_chat([better]), as_chat([worse])
+    if target == "ms-swift":
+        line: Line = {"messages": _shaped(target, [*prompt, *chosen])}
+        if chosen[0].get(CALLS) or rejected[0].get(CALLS):
+            line["rejected_messages"] = _shaped(target, [*prompt, *rejected])
+        else:
+            line["rejected_response"] = rejected[0]["content"]
+    elif target == "openai":
+        line = {"input": {"messages": prompt}, "preferred_output": chosen}
+        line["non_preferred_output"] = rejected
+    else:
+        parts = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+        line = {name: _shaped(target, part) for name, part in parts.items()}
+    return line if tools is None else _add_tools(line, target, tools)
 
 
 def as_chat(view: Iterable[Message]) -> Chat:
@@ -268,59 +234,68 @@ def as_chat(view: Iterable[Message]) -> Chat:
     return chat
 
 
-def export_pairs(
-    target: Target,
-    folder: Path,
-    pairs: Iterable[tuple[Iterable[Message], Message, Message, Sequence[Mapping[str, Any]] | None]],
-    *,
-    named: bool = False,
-) -> ExportResult:
-    """Write `train.jsonl` of pairs (prompt, better reply, worse reply, tools that were offered, or
-    None in all if in none) and return its path and number of rows.
+def _shaped(target: Target, chat: Chat, weight: float | None = None) -> Chat:
+    """Return messages as a trainer reads them: for TRL the arguments of calls as objects; for
+    ms-swift and ShareGPT reasoning in tags, a call as a message of role `tool_call`, a result as
+    one of `tool_response`, with a weight on the policy's own."""
+    own = {} if weight is None or target == "sharegpt" else {"loss_scale": weight}
+    out: Chat = []
+    for m in chat:
+        calls = [
+            {
+                **call,
+                "function": call["function"] | {"arguments": parsed(call["function"]["arguments"])},
+            }
+            for call in m.get(CALLS, ())
+        ]
+        if target == "openai":
+            out.append({k: v for k, v in m.items() if k != THOUGHT})
+        elif target == "trl":
+            out.append({**m, CALLS: calls} if calls else m)
+        elif m["role"] == "tool":
+            out.append({"role": "tool_response", "content": m["content"]})
+        else:
+            mark = own if m["role"] == "assistant" else {}
+            if tag_reasoning(m) or not calls:
+                out.append({"role": m["role"], "content": tag_reasoning(m)} | mark)
+            texts = [json.dumps(call["function"], ensure_ascii=False) for call in calls]
+            out += [{"role": "tool_call", "content": text} | mark for text in texts]
+    if target == "sharegpt":
+        return [{"from": SHAREGPT[m["role"]], "value": m["content"]} for m in out]
+    return out
 
-    Raise RunError if the format cannot hold pairs. Without pairs no file is written.
-    """
-    write = FORMATS[target].pair
-    if write is None:
-        places = ", ".join(name for name, known in FORMATS.items() if known.pair)
-        raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
-    train: Split = "train"  # pairs come from this split alone
 
-    def lines() -> Iterator[tuple[Split, Line, int]]:
-        for prompt, good, bad, tools in pairs:
-            line = write(as_chat(prompt), as_chat([good]), as_chat([bad]))
-            yield train, line if tools is None else _add_tools(line, target, tools), 1
-
-    return ExportResult(*_write_lines(folder, lines(), named=named))
+def tag_reasoning(message: Mapping[str, Any]) -> str:
+    """Return a message's `content` with its `reasoning_content` in <think> tags before it."""
+    thought, text = str(message.get(THOUGHT) or "").strip("\n"), str(message["content"])
+    return f"<think>\n{thought}\n</think>\n\n{text}" if thought else text
 
 
 def _write_lines(
     folder: Path, lines: Iterable[tuple[Split, Line, int]], *, named: bool
 ) -> tuple[dict[Split, Path], dict[str, int]]:
     """Write (split, line, copies), the line of most kinds of messages first; return paths and row
-    counts by split. Files are moved into place only when all are written. Raises RunError."""
+    counts by split. Files are moved into place only when all are written. Raise RunError."""
     rows: Counter[str] = Counter()
     first: dict[str, tuple[int, bytes]] = {}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with make_workspace(folder, ".export-") as space:
             for split, line, copies in lines:
-                data = orjson.dumps(line) + b"\n"
-                said = line.get("messages") or line.get("prompt") or ()
-                kinds = len({tuple(message) for message in said})
-                held = first.get(split, (0, b""))
                 rows[split] += copies
+                data = orjson.dumps(line) + b"\n"
+                kinds = 1 + len(set(map(tuple, line.get("messages") or line.get("prompt") or ())))
+                most, held = first.get(split, (0, b""))
+                rest = data * copies
+                if kinds > most:
+                    first[split], rest = (kinds, data), held + data * (copies - 1)
                 with (space / f"{split}.jsonl").open("ab") as file:
-                    if kinds > held[0] or not held[1]:
-                        first[split], copies = (kinds, data), copies - 1
-                        file.write(held[1])
-                    file.write(data * copies)
+                    file.write(rest)
             paths: dict[Split, Path] = {s: folder / f"{s}.jsonl" for s in SPLITS if s in rows}
             for split, path in paths.items():
                 whole = space / f"{split}-whole.jsonl"
-                with whole.open("wb") as file, (space / f"{split}.jsonl").open("rb") as rest:
+                with whole.open("wb") as file, (space / f"{split}.jsonl").open("rb") as others:
                     file.write(first[split][1])
-                    shutil.copyfileobj(rest, file)
+                    shutil.copyfileobj(others, file)
                 move_to_user_file(whole, path) if named else whole.replace(path)
     except OSError as error:
         raise disk_error(folder, error) from None

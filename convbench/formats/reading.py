@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, Literal, Protocol
+from types import ModuleType
+from typing import Any, Literal
 
 from convbench.errors import DataError
 from convbench.formats import readers
@@ -21,18 +22,6 @@ PEEKED = 50
 """Values at the start of a file by which its format is recognised."""
 REASONS = 8
 """Most reasons for leaving out that are told."""
-
-
-class Reader(Protocol):
-    """A module of `readers`. With `whole_file = True` a record is the list of a file's values."""
-
-    __name__: str
-
-    def recognises(self, first: object) -> bool:
-        """Return whether a value is a record of the format."""
-
-    def read(self, record: Any, where: str) -> Iterator[Item]:
-        """Yield the conversations of a record."""
 
 
 @dataclass
@@ -58,16 +47,13 @@ class ImportPlan:
 
 @dataclass
 class Seen:
-    """Counts over all records, updated while they are read."""
+    """Counts over all records, updated while they are read: files by format, what was kept in
+    another form by kind, records without a conversation by reason, each with its first place."""
 
     formats: Counter[str] = field(default_factory=Counter)
-    """Files by their format."""
     notes: Counter[str] = field(default_factory=Counter)
-    """What was kept in another form, by kind."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Records without a conversation, by reason."""
     places: dict[str, str] = field(default_factory=dict)
-    """The first place of each reason."""
 
     def leave_out(self, where: str, reason: str) -> None:
         """Count a record that is left out."""
@@ -80,25 +66,6 @@ class Seen:
         lines = [f"{n} left out: {why}; first: {self.places[why]}" for why, n in listed]
         more = self.left_out.total() - sum(count for _, count in listed)
         return lines + ([f"{more} left out for other reasons"] if more else [])
-
-
-def all_readers() -> dict[str, Reader]:
-    """Return the readers by name, that of any rows last."""
-    names = sorted(module.name for module in pkgutil.iter_modules(readers.__path__))
-    names.sort(key=lambda name: name == "rows")
-    return {name: importlib.import_module(f"{readers.__name__}.{name}") for name in names}
-
-
-def choose_reader(values: Iterable[Any], format: str | None) -> Reader:
-    """Return the reader of this name, else the first that recognises one of the values."""
-    known = all_readers()
-    if format is not None:
-        if format not in known:
-            raise DataError(f"--format {format}: expected one of {', '.join(known)}")
-        return known[format]
-    values = list(values)
-    found = (reader for reader in known.values() if any(map(reader.recognises, values)))
-    return next(found, known["rows"])
 
 
 def read_logs(files: list[File], plan: ImportPlan, seen: Seen) -> Iterator[LogConversation]:
@@ -120,39 +87,71 @@ def read_logs(files: list[File], plan: ImportPlan, seen: Seen) -> Iterator[LogCo
 def _read_file(file: File, plan: ImportPlan, seen: Seen) -> Iterator[Item]:
     rows = file.rows()
     first = list(islice(rows, PEEKED))
-    reader = choose_reader([value for _, value in first], plan.format)
+    reader = _choose_reader(first, plan.format)
     if len(first) == 1 and not reader.recognises(first[0][1]):
         first = list(rows_inside(*first[0]))  # a list of rows, or an object that holds one
-        reader = choose_reader([value for _, value in first[:PEEKED]], plan.format)
+        reader = _choose_reader(first[:PEEKED], plan.format)
     name = reader.__name__.rpartition(".")[2]
     seen.formats[name] += 1
-    whole: list[Any] = []
-    for where, value in chain(first, rows):
-        if isinstance(value, DataError):
-            items: Iterable[Item] = [LeftOut(str(value))]
-        elif not isinstance(value, dict) and not reader.recognises(value):
-            items = [LeftOut(f"found {type(value).__name__}; expected an object")]
-        elif getattr(reader, "whole_file", False):
+    whole: list[Any] | None = [] if getattr(reader, "whole_file", False) else None
+    for where, value in chain(first, rows, [(file.name, whole)] if whole is not None else []):
+        fits = value is whole or isinstance(value, dict) or reader.recognises(value)
+        if fits and whole is not None and value is not whole:
             whole.append(value)
             continue
-        else:
-            items = _read_record(reader, value, where, plan.names if name == "rows" else {})
-        yield from _placed(items, where)
-    if whole:
-        yield from _placed(_read_record(reader, whole, file.name, {}), file.name)
+        if not fits and not isinstance(value, DataError):
+            value = DataError(f"found {type(value).__name__}; expected an object")
+        for item in _read_record(reader, value, where, plan.names if name == "rows" else {}):
+            item.where = where
+            yield item
 
 
-def _placed(items: Iterable[Item], where: str) -> Iterator[Item]:
-    """Yield items with their place, and with text where a log should have text."""
-    for item in items:
-        item.where = where
-        if isinstance(item, LogConversation):
+def _choose_reader(rows: list[tuple[str, Any]], format: str | None) -> ModuleType:
+    """Return the reader of this name, else the first that recognises a value, `rows` last."""
+    names = sorted(module.name for module in pkgutil.iter_modules(readers.__path__))
+    if format is not None and format not in names:
+        raise DataError(f"--format {format}: expected one of {', '.join(names)}")
+    known = [format] if format else sorted(names, key=lambda name: name == "rows")
+    modules = [importlib.import_module(f"{readers.__name__}.{name}") for name in known]
+    found = (m for m in modules if any(m.recognises(value) for _, value in rows))
+    return next(found, modules[-1])
+
+
+def _read_record(
+    reader: ModuleType, value: Any, where: str, names: Mapping[str, str]
+) -> Iterator[Item]:
+    """Yield what a reader makes of a record, with text where a log should have text. Whatever a
+    hostile record makes it raise is counted: no shape of data is a fault of the program."""
+    try:
+        if isinstance(value, DataError):
+            raise LeftOut(str(value))
+        for item in reader.read(_renamed(value, names), where):
             for name in ("id", "task", "group", "split", "parent"):
-                setattr(item, name, as_text(getattr(item, name)) or None)
-            for message in item.messages:
-                message.text, message.reasoning = as_text(message.text), as_text(message.reasoning)
+                if isinstance(item, LogConversation):
+                    setattr(item, name, as_text(getattr(item, name)) or None)
+            for message in getattr(item, "messages", ()):
+                message.text, message.reasoning = map(as_text, (message.text, message.reasoning))
                 message.model = as_text(message.model) or None
-        yield item
+            yield item
+    except LeftOut as reason:
+        yield reason
+    except IRREGULAR as error:
+        name = reader.__name__.rpartition(".")[2]
+        yield LeftOut(f"not as {name} writes it ({type(error).__name__})")
+
+
+def _renamed(row: Any, names: Mapping[str, str]) -> Any:
+    """Return a row with its fields under our names. Raise LeftOut without one of them."""
+    fields = dict(row) if names else row
+    for ours, theirs in names.items():
+        value = row
+        for part in theirs.split("."):
+            if not isinstance(value, dict) or part not in value:
+                raise LeftOut(f"--map {ours}={theirs}: found no {part!r}")
+            value = value[part]
+        fields.pop(theirs, None)
+        fields[ours] = value
+    return fields
 
 
 def rows_inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -172,32 +171,3 @@ def rows_inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{place}:{number}", row) for number, row in enumerate(rows, 1))
     else:
         yield place, value
-
-
-def _read_record(
-    reader: Reader, value: Any, where: str, names: Mapping[str, str]
-) -> Iterator[Item]:
-    """Yield what a reader makes of a record. Whatever a hostile record makes it raise is counted:
-    a record is data, and no shape of it is a fault of the program."""
-    try:
-        yield from reader.read(_renamed(value, names) if names else value, where)
-    except LeftOut as reason:
-        yield reason
-    except IRREGULAR as error:
-        name = reader.__name__.rpartition(".")[2]
-        yield LeftOut(f"not as {name} writes it ({type(error).__name__})")
-
-
-def _renamed(row: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row with its fields under our names. Raise LeftOut without one of them."""
-    fields = dict(row)
-    for ours, theirs in names.items():
-        value: Any = row
-        for part in theirs.split("."):
-            if not isinstance(value, dict) or part not in value:
-                raise LeftOut(f"--map {ours}={theirs}: found no {part!r}")
-            value = value[part]
-        if "." not in theirs:
-            fields.pop(theirs, None)
-        fields[ours] = value
-    return fields
