@@ -1,16 +1,14 @@
 """From the logged shape to the turns of a run, once for all formats.
 
-    user     "How warm is it?"                user     "How warm is it?"
-    assistant calls weather     (group g)     assistant rounds: weather -> "7"
-    tool     "7"                        ->              "It is 7 degrees."
+    user      "How warm is it?"               user      "How warm is it?"
+    assistant calls weather            ->     assistant rounds: weather -> "7"
+    tool      "7"                                       "It is 7 degrees."
     assistant "It is 7 degrees."
 
 Pieces of one reply are joined; a call opens a round, and a result is paired with the open call of
 its id, else with the first open one, since ids are lost and repeated; text after calls is the turn.
 What does not fit is kept as it can be kept, and counted.
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections import Counter
@@ -26,24 +24,22 @@ from convbench.formats.values import parsed
 from convbench.schema import Reasoning, ToolCall, ToolResult, ToolRound, Turn, canonical_json
 from convbench.schema.chat import FinishReason
 
-CUT = ("length", "max_tokens", "max_output_tokens", "incomplete")
-"""Why a reply ended that was cut, as it is logged, in small letters."""
-SPEAKERS = {"user": ("teacher", "say"), "system": ("system", "note")}
-"""(speaker, step) of a message that is not the policy's, by its role."""
-LOOKED = 8
-"""Turns in which the call of a result is looked for."""
+CUT = ("length", "max_tokens", "max_output_tokens", "incomplete")  # why a reply ended that was cut
+SPEAKERS = {"user": ("teacher", "say"), "system": ("system", "note")}  # (speaker, step) by role
+LOOKED = 8  # turns in which the call of a result is looked for
+Folded = tuple[str, tuple[Turn, ...]]
 
 
-def fold(
-    log: LogConversation, counts: Counter[str], policy: str | None = None
-) -> tuple[str, tuple[Turn, ...]]:
+def fold(log: LogConversation, counts: Counter[str], policy: str | None = None) -> Folded:
     """Return the system prompt and the turns of a conversation; what was joined, cut or unpaired is
     added to `counts`.
 
     `policy` is who is learnt, where several spoke: a name, a role or a model. Raise LeftOut if
     there is no word of a policy, or its last reply is empty.
     """
-    messages = _join_groups(_cast(log.messages, policy))
+    if policy not in (None, "assistant"):
+        _cast(log.messages, str(policy))
+    messages = _join_groups(log.messages)
     system: dict[str, None] = {}
     while messages and messages[0].role == "system":
         system[messages.pop(0).text] = None
@@ -53,39 +49,34 @@ def fold(
         names = sorted({m.name for m in messages if m.name and m.role == "user"})
         who = f"; who spoke: {', '.join(names[:5])}; --policy {names[0]}" if names else ""
         raise LeftOut(f"no word of the policy{who}")
-    if not any(system) and turns[0] is own[0]:
-        counts["turns that answer nothing, shown and not learnt"] += 1
-        own[0][0].context = True
     calls = [call for turn in own for reply in turn for call in reply.calls]
     counts["calls without a result"] += sum(call.result is None for call in calls)
     counts["turns that end with calls"] += sum(bool(turn[-1].calls) for turn in own)
     counts["pictures, each a mark in the text"] += sum(m.pictures for m in log.messages)
-    counts["conversations that end with a message without a reply, which is context"] += (
-        turns[-1] is not own[-1]
-    )
+    if turns[-1] is not own[-1]:
+        counts["conversations that end with a message without a reply, which is context"] += 1
+    if turns[0] is own[0] and not any(system):
+        counts["turns that answer nothing, shown and not learnt"] += 1
+        own[0][0].context = True
     try:
         return "\n\n".join(filter(None, system)), tuple(map(_turn, turns))
     except ValidationError as error:
         raise LeftOut(f"too large: {error.errors(include_url=False)[0]['msg'][:80]}") from None
 
 
-def _cast(messages: list[LogMessage], policy: str | None) -> list[LogMessage]:
-    """Return copies of the messages, with the assistant's role for those of the policy where it is
-    named; a model is one of several assistants, whose replies are context."""
-    out = [replace(m, calls=[replace(call) for call in m.calls]) for m in messages]
-    if policy is None or policy == "assistant":
-        return out
-    is_model = not any(policy in (m.name, m.role) for m in out)
-    own = [policy in (m.name, m.model, m.role) and m.role != "tool" for m in out]
+def _cast(messages: list[LogMessage], policy: str) -> None:
+    """Give the assistant's role to the messages of the policy; a model is one of several
+    assistants, whose replies are context."""
+    own = [policy in (m.name, m.model, m.role) and m.role != "tool" for m in messages]
+    is_model = not any(policy in (m.name, m.role) for m in messages)
     if not any(own):
         raise LeftOut(f"no message of {policy}")
-    for message, is_own in zip(out, own, strict=True):
+    for message, is_own in zip(messages, own, strict=True):
         if is_own:
             message.role = "assistant"
         elif message.role == "assistant":
             message.context = message.context or is_model
             message.role = "assistant" if is_model else "user"
-    return out
 
 
 def _join_groups(messages: Iterable[LogMessage]) -> list[LogMessage]:
@@ -147,11 +138,10 @@ def _pair(turns: list[list[LogMessage]], result: LogMessage) -> bool:
     that has one; return whether there is one."""
     replies = [reply for turn in turns[-LOOKED:] for reply in turn if reply.calls]
     for mark in dict.fromkeys((result.call_id or None, None)):
-        for reply in reversed(replies):
-            for call in reply.calls:
-                if call.result is None and mark in (None, call.id):
-                    call.result = result
-                    return True
+        for call in (call for reply in reversed(replies) for call in reply.calls):
+            if call.result is None and mark in (None, call.id):
+                call.result = result
+                return True
     return False
 
 
@@ -167,12 +157,12 @@ def _turn(replies: list[LogMessage]) -> Turn:
         finish = "length"
     usage = zip(*(reply.usage for reply in replies), strict=True)
     prompt, tokens, dollars = ([n for n in some if n is not None] for some in usage)
-    is_said = not message.calls
+    said = LogMessage("assistant") if message.calls else message
     return Turn(
         speaker="assistant",
         step="reply",
-        content=message.text if is_said else "",
-        reasoning=_reasoning(message) if is_said else None,
+        content=said.text,
+        reasoning=_reasoning(said),
         rounds=tuple(_round(reply) for reply in replies if reply.calls),
         finish_reason=finish,
         prompt_tokens=next(iter(prompt), None),
@@ -195,12 +185,8 @@ def _round(reply: LogMessage) -> ToolRound:
         calls[mark] = ToolCall(id=mark, name=call.name, arguments=call.arguments)
         if back := call.result:
             results.append(ToolResult(id=mark, name=call.name, content=back.text, error=back.error))
-    return ToolRound(
-        content=reply.text,
-        reasoning=_reasoning(reply),
-        calls=tuple(calls.values()),
-        results=tuple(results),
-    )
+    made, said = tuple(calls.values()), _reasoning(reply)
+    return ToolRound(content=reply.text, reasoning=said, calls=made, results=tuple(results))
 
 
 def without_copies(items: Iterable[Item], counts: Counter[str]) -> Iterator[Item]:
@@ -211,7 +197,7 @@ def without_copies(items: Iterable[Item], counts: Counter[str]) -> Iterator[Item
     """
     for _, some in groupby(items, _copy_key):
         logs: list[Any] = list(some)
-        parts = [list(_prefixes(log.messages)) for log in logs] if len(logs) > 1 else [[]]
+        parts = [_beginnings(log.messages) for log in logs] if len(logs) > 1 else [[]]
         begun: set[bytes] = set()
         whole = []
         for place in sorted(range(len(logs)), key=lambda place: -len(parts[place])):
@@ -228,13 +214,14 @@ def _copy_key(item: Item) -> object:
     return item.id or (object() if item.trial is None else (item.task, item.trial))
 
 
-def _prefixes(messages: list[LogMessage]) -> Iterator[bytes]:
-    """Yield a digest of each beginning of what was said and called, a text or a call at a time:
+def _beginnings(messages: list[LogMessage]) -> list[bytes]:
+    """Return a digest of each beginning of what was said and called, a text or a call at a time:
     whether calls stand in one message or in several is how they were logged."""
-    digest = hashlib.sha256()
+    digest, out = hashlib.sha256(), []
     for message in messages:
-        text = message.text.strip()
-        calls = ((call.name, canonical_json(parsed(call.arguments))) for call in message.calls)
-        for part in (*([(message.role, text)] if text else []), *calls):
+        parts: list[Any] = [(message.role, text)] if (text := message.text.strip()) else []
+        parts += [(call.name, canonical_json(parsed(call.arguments))) for call in message.calls]
+        for part in parts:
             digest.update(repr(part).encode("utf-8", "replace"))
-            yield digest.digest()
+            out.append(digest.digest())
+    return out

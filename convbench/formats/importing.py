@@ -10,13 +10,12 @@ What is irregular is kept as far as it can be. What cannot be is left out and co
 with one example; a file is refused only if nothing in it can be read.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -25,27 +24,12 @@ from convbench.errors import RunError
 from convbench.formats.reading import ImportPlan
 from convbench.formats.records import Importer
 from convbench.formats.redact import redacted
-from convbench.schema import (
-    JudgeSpec,
-    Loop,
-    Metric,
-    ModelConfig,
-    ProtocolSpec,
-    Reward,
-    RunManifest,
-    Speaker,
-    Step,
-    TaskSpec,
-    fingerprint,
-)
-from convbench.schema.protocol import Turns
-from convbench.schema.task import Answer, Source
+from convbench.schema import JudgeSpec, ProtocolSpec, RunManifest, TaskSpec, fingerprint
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
 from convbench.store.scratch import make_workspace
 
-SHOWN = 12
-"""Most names that a note lists."""
+SHOWN = 12  # most names that a note lists
 
 
 @dataclass(frozen=True)
@@ -83,7 +67,8 @@ def import_logs(
             pass
         importer.finish(source)
         return _result(None, importer)
-    _refuse_taken(target)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RunError(f"{target}: already exists and is not empty; choose another with --run DIR")
     try:
         with make_workspace(target.parent, ".import-") as space, ExitStack() as stack:
             folder = space / "run"
@@ -101,14 +86,8 @@ def import_logs(
             run.store_judge(mark, _judge(importer.rewards))
             run.path.replace(target)
     except OSError as error:
-        _refuse_taken(target)
         raise disk_error(target, error) from None
     return _result(Run.open(target), importer)
-
-
-def _refuse_taken(target: Path) -> None:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RunError(f"{target}: already exists and is not empty; choose another with --run DIR")
 
 
 def _split_examples(path: Path, split_of: dict[str, str]) -> None:
@@ -123,71 +102,74 @@ def _split_examples(path: Path, split_of: dict[str, str]) -> None:
 
 def _judge(rewards: list[float]) -> JudgeSpec:
     """Return the judge of imported rewards, which takes them unchanged."""
-    return JudgeSpec(
-        name="imported",
-        title="rewards that came with imported conversations",
-        kind="human",
-        metrics=(Metric(name="overall", label="reward"),),
-        lowest=min(0.0, *rewards) if rewards else 0.0,
-        highest=max(1.0, *rewards) if rewards else 10.0,
-        reward=Reward(metric="overall", scale=1.0),
-    )
+    spec = {
+        "name": "imported",
+        "title": "rewards that came with imported conversations",
+        "kind": "human",
+        "metrics": [{"name": "overall", "label": "reward"}],
+        "lowest": min(0.0, *rewards) if rewards else 0.0,
+        "highest": max(1.0, *rewards) if rewards else 10.0,
+        "reward": {"metric": "overall", "scale": 1.0},
+    }
+    return JudgeSpec.model_validate(spec)
 
 
 def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
     file, count = Path(source.removeprefix("hf://")).name, importer.count
     all_choices = count["with choices"] == count["conversations"]
-    task = TaskSpec(
-        name=name,
-        title=f"conversations imported from {file}",
-        source=Source(file=file),
-        answer=Answer(kind="choice" if all_choices else "none"),
-        protocol="imported",
-        judge="imported",
-    )
-    steps = [Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant")]
-    speakers = {"assistant": Speaker(policy=True), "teacher": Speaker()}
-    if count["with late system"]:
-        speakers["system"] = Speaker(role="system")
-        steps.append(Step(id="note", speaker="system", say=""))
-    protocol = ProtocolSpec(
-        name="imported",
-        title="conversations held elsewhere, as they were logged",
-        turns=Turns(default=importer.most_turns, min=1, max=importer.most_turns),
-        speakers=speakers,
-        steps=(Loop(loop=tuple(steps), times="turns"),),
-    )
-    cast = {"assistant": ModelConfig(model="imported"), "teacher": ModelConfig(model="script")}
-    marks = {
-        "task": fingerprint(task),
-        "protocol": fingerprint(protocol),
-        "cast": fingerprint({who: member.model for who, member in cast.items()}),
+    task = {
+        "name": name,
+        "title": f"conversations imported from {file}",
+        "source": {"file": file},
+        "answer": {"kind": "choice" if all_choices else "none"},
+        "protocol": "imported",
+        "judge": "imported",
     }
-    return RunManifest(
-        id=importer.run_id,
-        kind="import",
-        created=importer.ended,
-        version=__version__,
-        task=task,
-        protocol=protocol,
-        mode="thinking" if count["with reasoning"] else "standard",
-        turns=importer.most_turns,
-        samples=max(importer.samples.values()),
-        temperatures=(1.0,),
-        seed=0,
-        cast=cast,
-        source_revision=importer.digest,
-        fingerprints=marks | {"specs": fingerprint(marks, importer.digest)},
-        extra={"imported": file},
-    )
+    steps = [{"id": "say", "speaker": "teacher"}, {"id": "reply", "speaker": "assistant"}]
+    speakers: dict[str, Any] = {"assistant": {"policy": True}, "teacher": {}}
+    if count["with late system"]:
+        speakers["system"] = {"role": "system"}
+        steps.append({"id": "note", "speaker": "system", "say": ""})
+    protocol = {
+        "name": "imported",
+        "title": "conversations held elsewhere, as they were logged",
+        "turns": {"default": importer.most_turns, "min": 1, "max": importer.most_turns},
+        "speakers": speakers,
+        "steps": [{"loop": steps, "times": "turns"}],
+    }
+    cast = {"assistant": "imported", "teacher": "script"}
+    marks = {
+        "task": fingerprint(TaskSpec.model_validate(task)),
+        "protocol": fingerprint(ProtocolSpec.model_validate(protocol)),
+        "cast": fingerprint(cast),
+    }
+    manifest = {
+        "id": importer.run_id,
+        "kind": "import",
+        "created": importer.ended,
+        "version": __version__,
+        "task": task,
+        "protocol": protocol,
+        "mode": "thinking" if count["with reasoning"] else "standard",
+        "turns": importer.most_turns,
+        "samples": max(importer.samples.values()),
+        "temperatures": [1.0],
+        "seed": 0,
+        "cast": {who: {"model": model} for who, model in cast.items()},
+        "source_revision": importer.digest,
+        "fingerprints": marks | {"specs": fingerprint(marks, importer.digest)},
+        "extra": {"imported": file},
+    }
+    return RunManifest.model_validate(manifest)
 
 
 def _result(run: Run | None, importer: Importer) -> ImportResult:
     count, rewards = importer.count, importer.rewards
+    splits = Counter(importer.split_of[group] for group in importer.sizes.elements())
     mean = f"{len(rewards):,}, mean {sum(rewards) / len(rewards):.6g}" if rewards else "none"
     facts = {
         "format": _listed(importer.seen.formats),
-        "conversations": f"{count['conversations']:,} ({_listed(importer.splits)})",
+        "conversations": f"{count['conversations']:,} ({_listed(splits)})",
         "policy turns": f"{count['policy turns']:,} with {count['calls']:,} calls of tools",
         "rewards": mean,
         "questions": f"{len(importer.agreed):,} in {len(importer.split_of):,} groups",
@@ -226,13 +208,8 @@ def _notes(importer: Importer) -> Iterator[str]:
     if len(importer.models) > 1 and plan.policy is None:
         models = _listed(importer.models)
         yield f"several models spoke ({models}); --policy MODEL learns one of them"
-    only, *others = importer.splits
-    if not others and plan.split_by is None:
-        yield f"all are in {only}; eval needs a test split: --split-by group, or --split-by time"
-    if importer.hidden:
-        hidden = _listed(importer.hidden)
-        yield f"hidden fields, for critics and judges, not the policy: {hidden}"
+    if len(set(importer.split_of.values())) == 1 and plan.split_by is None:
+        split = next(iter(importer.split_of.values()))
+        yield f"all are in {split}; eval needs a test split: --split-by group, or --split-by time"
     if importer.metadata:
         yield f"stored as metadata, which no judge or trainer sees: {_listed(importer.metadata)}"
-    if len(importer.agreed) == count["conversations"]:
-        yield "every question has one sample; `train swift` needs several (example_id or group)"

@@ -1,17 +1,10 @@
 """The one shape that every reader yields: a logged conversation as its source had it, with nothing
-paired, merged or refused yet.
+paired, merged or refused yet; `fold.py` turns that into the turns of a run.
 
-    {"messages": [{"role": "user", "content": "How warm is it?"},
-                  {"role": "assistant", "tool_calls": [{"id": "c1", "function": {…}}]},
-                  {"role": "tool", "tool_call_id": "c1", "content": "7"}], "reward": 1}
-
-is read as
-
-    LogConversation(messages=[LogMessage("user", "How warm is it?"),
-                              LogMessage("assistant", calls=[Call("weather", "{}", "c1")]),
-                              LogMessage("tool", "7", call_id="c1")], rewards={"reward": 1.0})
-
-and `fold.py` turns that into the turns of a run.
+    {"messages": [{"role": "assistant", "tool_calls": [{"id": "c1", "function": {…}}]},
+                  {"role": "tool", "tool_call_id": "c1", "content": "7"}], "reward": 1}    becomes
+    LogConversation(messages=[LogMessage("assistant", calls=[Call("weather", "{}", "c1")]),
+                              LogMessage("tool", "7", call_id="c1")], rewards={"reward": 1})
 """
 
 from __future__ import annotations
@@ -24,12 +17,9 @@ from typing import Any, Literal
 from convbench.errors import ConvbenchError
 
 Role = Literal["system", "user", "assistant", "tool"]
-Usage = tuple[int | None, int | None, float | None]
-"""Tokens of the prompt, tokens of the reply, dollars."""
-IRREGULAR = (
-    *(TypeError, KeyError, AttributeError, ValueError, IndexError, RecursionError),
-    OverflowError,
-)
+Usage = tuple[int | None, int | None, float | None]  # tokens of prompt and reply, dollars
+MALFORMED = (TypeError, KeyError, AttributeError, ValueError, IndexError)
+IRREGULAR = (*MALFORMED, RecursionError, OverflowError)
 """What reading a value of another shape than expected raises."""
 
 

@@ -1,7 +1,5 @@
 """Records of a run from logged conversations: numbered, grouped by their questions, counted."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -27,11 +25,10 @@ from convbench.formats.values import (
 from convbench.schema import Choice, Conversation, Example, Failure, Turn, Verdict, fingerprint
 from convbench.source import normal_split, open_source
 
-DEEPEST = 24
-"""Most levels of a value of metadata; what lies deeper is not stored."""
-TESTED = 0.2
-"""Share of the groups that `split_by` puts into test."""
+DEEPEST = 24  # most levels of a value of metadata; what lies deeper is not stored
+TESTED = 0.2  # share of the groups that `split_by` puts into test
 UNNAMED = "conversations with several scores, none of them the reward; --map reward=NAME picks one"
+Turns = tuple[Turn, ...]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -49,7 +46,6 @@ class Importer:
         self.seen = Seen()
         self.count: Counter[str] = Counter()  # conversations, policy turns, calls and the like
         self.models: Counter[str] = Counter()
-        self.hidden: Counter[str] = Counter()
         self.metadata: Counter[str] = Counter()
         self.rewards: list[float] = []
         self.samples: Counter[str] = Counter()  # conversations by question
@@ -114,14 +110,11 @@ class Importer:
         self.count["with late system"] += any(turn.speaker == "system" for turn in turns)
         models = list(dict.fromkeys(message.model for message in log.messages if message.model))
         self.models.update(models or filter(None, [as_text(log.metadata.get("model"))]))
-        self.hidden.update(log.hidden.keys())
         self.metadata.update(log.metadata.keys())
         self.seen.notes += notes + log.dropped
         return records
 
-    def _example(
-        self, log: LogConversation, system: str, turns: tuple[Turn, ...]
-    ) -> tuple[Example, str]:
+    def _example(self, log: LogConversation, system: str, turns: Turns) -> tuple[Example, str]:
         """Return the question of a conversation, and a digest of what its samples agree on. One
         whose question or group is in another split is left out."""
         first = next((str(turn.content) for turn in turns if turn.speaker == "teacher"), "")
@@ -150,7 +143,7 @@ class Importer:
         return example, facts
 
     def _conversation(
-        self, log: LogConversation, system: str, turns: tuple[Turn, ...], key: str
+        self, log: LogConversation, system: str, turns: Turns, key: str
     ) -> Conversation:
         split = None if normal_split(log.split) == log.split else log.split
         named = {"id": log.id, "trial": log.trial, "parent": log.parent, "split": split}
@@ -183,14 +176,6 @@ class Importer:
         asked = self.plan.names.get("reward", "").rpartition(".")[2]
         own = (scores.get(name) for name in (self.plan.policy or asked, asked, "reward"))
         return next((score for score in (given, *own) if score is not None), None)
-
-    @property
-    def splits(self) -> Counter[str]:
-        """Return the number of conversations by split."""
-        splits: Counter[str] = Counter()
-        for group, size in self.sizes.items():
-            splits[self.split_of[group]] += size
-        return splits
 
     def finish(self, source: str) -> None:
         """Split by time if that is asked for: the groups that began last go into test. Raise

@@ -296,7 +296,7 @@ MADE: dict[str, Log] = {
     "verifiers-0": ([{"id": 0, "task": "t", "reward": 1.0, "answer": "7", "prompt": [ASK],
                        "completion": [{**CALLING, "tool_calls": [json.dumps(CALL)]},
                                       {"role": "tool", "content": "7"}, SAY]}], REWARDED),
-    "verifiers-1": ([EPISODE], REWARDED),
+    "verifiers": ([EPISODE], REWARDED),
 }  # fmt: skip
 """Lines of a file of each format and what is said in it; the name before a dash is the reader's."""
 POLICIES = {"casino": "mturk_agent_2"}

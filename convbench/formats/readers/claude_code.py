@@ -6,6 +6,7 @@ newer versions; and the message stream of Claude's Agent SDK, whose names are in
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
@@ -19,11 +20,10 @@ OTHERS = ("summary", "file-history-snapshot", "queue-operation", "progress")
 SIGNS = {"sessionId", "session_id", "uuid", "parentUuid", "leafUuid", "isSidechain", "messageId"}
 FACTS = ("cwd", "version", "gitBranch", "slug", "model")
 RESULT = ("subtype", "is_error", "num_turns", "total_cost_usd", "duration_ms")
-UNSAID = (
+UNSAID = (  # how lines of the user begin that no person wrote
     *("<command-", "<local-command", "<system-reminder>", "<bash-"),
     *("Caveat: The messages below", "[Request interrupted by user"),
 )
-"""How lines of the user begin that no person wrote."""
 
 
 def recognises(first: object) -> bool:
@@ -44,21 +44,21 @@ def read(lines: Any, where: str) -> Items:
     for line in _on_path(lines):
         mark, session = line.get("uuid"), line.get("sessionId") or line.get("session_id")
         agent = line.get("agentId") or line.get("parent_tool_use_id") or ""
-        if line.get(
-            "isSidechain"
-        ):  # older versions name no agent, but its first line has no parent
+        if line.get("isSidechain"):  # of an agent without a name its first line has no parent
             agent = agent or agents.get(line.get("parentUuid")) or f"side-{mark}"
         agents[mark] = agent
         if line.get("type") not in TYPES:
             continue
-        is_clear = as_text(_text(line)).lstrip().startswith("<command-name>/clear")
-        parts[agent] += is_clear or line.get("subtype") == "compact_boundary"
+        content = at(line, "message", "content")
+        text = as_text(at(content, 0, "text") if isinstance(content, list) else content).lstrip()
+        is_new = text.startswith("<command-name>/clear")
+        parts[agent] += is_new or line.get("subtype") == "compact_boundary"
         log = logs.setdefault((agent, parts[agent]), LogConversation(time=line.get("timestamp")))
         log.id = log.id or "/".join(str(x) for x in (session, agent, parts[agent]) if x)
         log.parent = session if agent else None
         facts = kept(line, *FACTS) | facts
         result |= kept(line, *RESULT) if line["type"] == "result" else {}
-        log.add(_read, log, line)
+        log.add(_read, line)
     for (agent, _), log in logs.items():
         name = agent or PurePath(where).stem.removesuffix(".jsonl")
         log.metadata = facts | {"agent": name} | ({} if agent else result)
@@ -67,13 +67,8 @@ def read(lines: Any, where: str) -> Items:
             yield log
 
 
-def _text(line: dict[str, Any]) -> Any:
-    content = at(line, "message", "content")
-    return at(content, 0, "text") if isinstance(content, list) else content
-
-
-def _on_path(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the lines without repeats and without those that were taken back: where a person's
+def _on_path(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the lines without repeats and without those that were taken back: where a person's
     line has an earlier sibling that is a person's too, the last one counts."""
     seen: dict[Any, dict[str, Any]] = {}
     for number, line in enumerate(lines):
@@ -82,32 +77,25 @@ def _on_path(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     asked = [line for line in seen.values() if line.get("parentUuid") and _is_of_a_person(line)]
     last = {line["parentUuid"]: line for line in asked}
     dropped = {line.get("uuid") for line in asked if last[line["parentUuid"]] is not line}
-    out = []
     for line in seen.values():
-        if line.get("uuid") in dropped or (line.get("parentUuid") or 0) in dropped:
+        if {line.get("uuid"), line.get("parentUuid") or 0} & dropped:
             dropped.add(line.get("uuid"))
         else:
-            out.append(line)
-    return out
+            yield line
 
 
 def _is_of_a_person(line: dict[str, Any]) -> bool:
-    marks = ("isMeta", "isCompactSummary", "isSidechain")
-    results = [
-        block
-        for block in as_list(at(line, "message", "content"))
-        if at(block, "type") == "tool_result"
-    ]
-    return line.get("type") == "user" and not (results or any(line.get(mark) for mark in marks))
+    marks = [line.get(mark) for mark in ("isMeta", "isCompactSummary", "isSidechain")]
+    kinds = [at(block, "type") for block in as_list(at(line, "message", "content"))]
+    return line.get("type") == "user" and not (any(marks) or "tool_result" in kinds)
 
 
-def _read(log: LogConversation, line: dict[str, Any]) -> list[LogMessage]:
-    """Return what was said in a line; lines of one reply of the API have one group."""
-    message = line.get("message")
-    if line["type"] not in ("user", "assistant") or message is None:
-        return []
-    if line.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
-        log.dropped["errors of the program, logged as the assistant's words"] += 1
+def _read(line: dict[str, Any]) -> list[LogMessage]:
+    """Return what was said in a line; lines of one reply of the API have one group. Errors of the
+    program that are logged as the assistant's words are not."""
+    message = line.get("message") or {}
+    is_error = line.get("isApiErrorMessage") or message.get("model") == "<synthetic>"
+    if line["type"] not in ("user", "assistant") or not message or is_error:
         return []
     messages = read_message(
         {"role": message.get("role", line["type"]), "content": message.get("content")},
@@ -116,10 +104,5 @@ def _read(log: LogConversation, line: dict[str, Any]) -> list[LogMessage]:
         finish=message.get("stop_reason"),
         usage=usage_of(message.get("usage")),
     )
-    said = [
-        m
-        for m in messages
-        if m.role != "user" or not (line.get("isMeta") or m.text.lstrip().startswith(UNSAID))
-    ]
-    log.dropped["lines of the program, logged as the user's"] += len(messages) - len(said)
-    return said
+    unsaid = ("",) if line.get("isMeta") else UNSAID
+    return [m for m in messages if m.role != "user" or not m.text.lstrip().startswith(unsaid)]

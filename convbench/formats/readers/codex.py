@@ -13,10 +13,8 @@ from convbench.formats.values import as_mapping, as_text, at, kept
 
 whole_file = True
 TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-STREAM = ("thread.", "turn.", "item.")
 UNSAID = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<INSTRUCTIONS>")
-"""How items of the user begin that the program wrote."""
-KNOWN = ("id", "type", "status", "result", "error", "tool", "server", "arguments")
+OWN = ("id", "type", "status", "result", "error", "tool", "server", "arguments")
 
 
 def recognises(first: object) -> bool:
@@ -24,15 +22,13 @@ def recognises(first: object) -> bool:
     line = as_mapping(first)
     if "payload" in line:
         return line.get("type") in TYPES and isinstance(line["payload"], dict)
-    is_old = {"id", "timestamp", "instructions"} <= line.keys()
-    is_old = is_old or line.get("record_type") == "state"
-    return is_old or as_text(line.get("type")).startswith(STREAM)
+    is_old = {"id", "timestamp", "instructions"} <= line.keys() or "record_type" in line
+    return is_old or as_text(line.get("type")).startswith(("thread.", "turn.", "item."))
 
 
 def read(lines: Any, where: str) -> Items:
     """Yield the rollout; after the history was replaced by a summary (`compacted`), another."""
-    log = LogConversation()
-    model = None
+    log, model = LogConversation(), None
     reply = part = 0
     items: dict[Any, Any] = {}  # of the stream: the last state of each
     for line in lines:
@@ -40,22 +36,19 @@ def read(lines: Any, where: str) -> Items:
         if kind == "session_meta" or ("instructions" in line and "payload" not in line):
             log.metadata |= kept(payload, "id", "cwd", "cli_version", "originator", "git")
             log.id, log.time = payload.get("id"), payload.get("timestamp")
-            if payload.get("instructions"):
-                log.messages.append(LogMessage("system", payload["instructions"]))
+            text = payload.get("instructions")
+            log.messages += [LogMessage("system", text)] if text else []
         elif kind == "turn_context":
             model = payload.get("model")
         elif kind == "compacted":
             yield log
-            part += 1
+            part, text = part + 1, payload.get("message")
             log = LogConversation(id=f"{log.id}/{part}", parent=log.id, metadata=log.metadata)
             log.messages += response_items(payload.get("replacement_history") or [])
-            log.messages += (
-                [LogMessage("user", payload["message"])] if payload.get("message") else []
-            )
-        elif kind == "thread.started":
-            log.id = line.get("thread_id")
-        elif kind == "turn.completed":
-            log.metadata["usage"] = line.get("usage")
+            log.messages += [LogMessage("user", text)] if text else []
+        elif kind in ("thread.started", "turn.completed"):
+            log.id = line.get("thread_id") or log.id
+            log.metadata |= kept(line, "usage")
         elif kind in ("turn.failed", "error"):
             error = line.get("error") or line.get("message")
             log.failure = as_text(at(error, "message") or error)
@@ -64,37 +57,32 @@ def read(lines: Any, where: str) -> Items:
         elif kind == "response_item" or ("payload" not in line and kind):
             is_own = payload.get("role", "assistant") == "assistant"
             reply += as_text(payload.get("type")).endswith("_output") or not is_own
-            log.add(_read, log, f"reply {part}.{reply}", model, payload)
+            log.add(_read, payload, f"reply {part}.{reply}", model)
     for item in items.values():
         log.add(_read_streamed, item)
     yield log
 
 
-def _read(log: LogConversation, group: str, model: Any, payload: Any) -> list[LogMessage]:
+def _read(payload: Any, group: str, model: Any) -> list[LogMessage]:
+    """Return the messages of an item, but not what the program wrote as the user's."""
     messages = response_items([payload], group=group, model=model)
-    said = [m for m in messages if m.role != "user" or not m.text.lstrip().startswith(UNSAID)]
-    log.dropped["items of the program, logged as the user's"] += len(messages) - len(said)
-    return said
+    return [m for m in messages if m.role != "user" or not m.text.lstrip().startswith(UNSAID)]
 
 
 def _read_streamed(item: dict[str, Any]) -> list[LogMessage]:
-    kind, text = item.get("type") or item.get("item_type"), item.get("text")
+    kind, text = item.get("type") or item.get("item_type"), as_text(item.get("text"))
     if kind in ("agent_message", "assistant_message"):
-        return [LogMessage("assistant", as_text(text))]
+        return [LogMessage("assistant", text)]
     if kind in ("reasoning", "error", "todo_list", None):
-        return [LogMessage("assistant", reasoning=as_text(text))] if text else []
-    call: dict[str, Any] = {"type": "function_call", "call_id": item.get("id")}
+        return [LogMessage("assistant", reasoning=text)] if text else []
+    given = item.get("arguments") or {k: v for k, v in item.items() if k not in OWN}
+    name, output = as_text(item.get("tool") or kind), item.get("result") or item.get("error")
+    failed = item.get("status") == "failed"
     if kind == "command_execution":
-        call |= {"name": "shell", "arguments": {"command": item.get("command")}}
-        output, failed = item.get("aggregated_output") or "", item.get("exit_code") not in (0, None)
-    else:
-        given = item.get("arguments") or {k: v for k, v in item.items() if k not in KNOWN}
-        call |= {"name": as_text(item.get("tool") or kind), "arguments": given}
-        output, failed = (
-            item.get("result") or item.get("error") or "",
-            item.get("status") == "failed",
-        )
-    is_open = item.get("status") == "in_progress"
-    messages = response_items([call | ({} if is_open else {"output": as_text(output)})])
+        name, given = "shell", {"command": item.get("command")}
+        output, failed = item.get("aggregated_output"), item.get("exit_code") not in (0, None)
+    call = {"type": "tool_call", "name": name, "arguments": given, "call_id": item.get("id")}
+    call |= {} if item.get("status") == "in_progress" else {"output": as_text(output)}
+    messages = response_items([call])
     messages[-1].error = failed
     return messages

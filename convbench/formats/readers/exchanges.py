@@ -2,19 +2,16 @@
 Responses (also as the text of a stream), Anthropic's Messages. And LiteLLM's standard logging
 payload, and rows of its spend log where content is stored."""
 
-import json
-from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from convbench.formats.chats import read_chat
 from convbench.formats.dialects import usage_of
-from convbench.formats.log import Items, LeftOut, LogConversation, LogMessage, each
-from convbench.formats.values import as_mapping, as_text, at, first_of, kept
+from convbench.formats.log import Items, LeftOut, LogConversation
+from convbench.formats.traces import Step, read_steps
+from convbench.formats.values import as_list, as_mapping, as_text, at, first_of, kept
 
 whole_file = True
-OWN = ("messages", "input", "system", "instructions")
-"""What of a request was said."""
+OWN = ("messages", "input", "system", "instructions")  # what of a request was said
 FACTS = ("model", "status", "custom_llm_provider", "request_tags", "end_user", "session_id")
 
 
@@ -31,47 +28,41 @@ def recognises(first: object) -> bool:
 def read(lines: Any, where: str) -> Items:
     """Yield the conversations of a file: a request that names the response before it has only what
     is new, any other the whole history, of which copies are dropped later."""
-    begun: dict[str, list[LogMessage]] = {}
-    yield from each(lines, partial(_read, begun, PurePath(where).name))
+    begun: dict[Any, list[Any]] = {}
+    steps = []
+    for line in lines:
+        asked, reply = as_mapping(line.get("request")), _response(line.get("response"))
+        if "call_type" in line:
+            asked = as_mapping(line.get("model_parameters")) | kept(line, "messages")
+        if not reply:
+            yield LeftOut("the content was not stored")
+            continue
+        given = asked.get("input")
+        given = [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given)
+        given = begun.get(asked.get("previous_response_id"), []) + given
+        begun[reply.get("id")] = given + as_list(reply.get("output"))
+        steps.append(_step(line, asked | ({"input": given} if given else {}), reply, where))
+    yield from read_steps(steps)
 
 
-def _read(begun: dict[str, list[LogMessage]], name: str, line: dict[str, Any]) -> LogConversation:
-    reply, payload = _response(line.get("response")), "call_type" in line
-    if not reply:
-        raise LeftOut("the content was not stored")
-    asked = as_mapping(line.get("request"))
-    if payload:
-        asked = as_mapping(line.get("model_parameters")) | kept(line, "messages")
-    before = begun.get(as_text(asked.get("previous_response_id")), [])
-    given = read_chat(kept(asked, *OWN), "user")
-    messages = before + [m for m in given if not (before and m.role == "system")]
+def _step(line: dict[str, Any], asked: dict[str, Any], reply: dict[str, Any], where: str) -> Step:
+    log = LogConversation(id=line.get("trace_id") or line.get("session_id") or PurePath(where).name)
+    log.tools, log.time = asked.get("tools"), line.get("startTime")
+    log.temperature = first_of({**reply, **asked}, "temperature")
+    log.failure = "the call failed" if line.get("status") == "failure" else None
+    log.metadata = kept(asked, "model", "max_tokens", "metadata") | kept(reply, "status")
+    log.metadata |= kept(line, *FACTS)
+    finish = reply.get("stop_reason") or at(reply, "incomplete_details", "reason")
+    usage = usage_of(reply.get("usage"), line.get("response_cost", line.get("spend")))
+    own = {"model": line.get("model") or reply.get("model"), "group": reply.get("id")}
+    own |= {"usage": usage} | ({"finish": finish} if finish else {})
     content = {key: value for key, value in reply.items() if key != "usage"}
-    said = [m for m in read_chat(content, "assistant") if m.role != "system"]
-    for message in said:
-        message.model = line.get("model") or reply.get("model")
-        message.group = reply.get("id") or None
-    if said and said[-1].role == "assistant":
-        cut = at(reply, "incomplete_details", "reason")
-        said[-1].finish = first_of(reply, "stop_reason") or cut or said[-1].finish
-        cost = line.get("response_cost", line.get("spend"))
-        said[-1].usage = usage_of(line, cost) if payload else usage_of(reply.get("usage"))
-    begun |= {as_text(reply.get("id")): messages + said} if reply.get("id") else {}
-    facts = kept(asked, "model", "max_tokens", "metadata") | kept(reply, "status")
-    return LogConversation(
-        messages + said,
-        id=line.get("trace_id") or line.get("session_id") or name,
-        tools=asked.get("tools"),
-        temperature=first_of({**reply, **asked}, "temperature"),
-        failure="the call failed" if line.get("status") == "failure" else None,
-        time=line.get("startTime"),
-        metadata=kept(line, *FACTS) if payload else facts,
-    )
+    return Step("llm", kept(asked, *OWN), content, log, own)
 
 
 def _response(value: Any) -> dict[str, Any]:
     """Return a response, that of a stream's last event too."""
     last = as_mapping(value)
     for event in as_text(value).split("\n") if isinstance(value, str) and not last else ():
-        if event.startswith("data: {"):
-            last = as_mapping(at(json.loads(event[6:]), "response")) or last
+        last = as_mapping(at(event.removeprefix("data: "), "response")) or last
     return last

@@ -1,7 +1,7 @@
 """Logs of Inspect (inspect_ai): `.eval`, an archive with a file a sample, or one JSON file.
 
-Source: inspect_ai's documentation, "Log Files", and its `EvalLog` and `EvalSample`. The reader of
-`datasets` (`eval`) gives samples without the log's header, and stops at ids that are no numbers.
+Source: inspect_ai's `EvalLog` and `EvalSample`. The reader of `datasets` (`eval`) gives samples
+without the log's header, and stops at ids that are no numbers.
 """
 
 from functools import partial
@@ -11,8 +11,7 @@ from convbench.formats.dialects import read_message
 from convbench.formats.log import Items, LeftOut, LogConversation, each
 from convbench.formats.values import as_mapping, as_number, at, kept
 
-GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-"""Scores of Inspect's letters: correct, incorrect, partial, no answer."""
+GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # correct, incorrect, partial, no answer
 MESSAGE = ("role", "content", "tool_calls", "tool_call_id")
 
 
@@ -34,8 +33,7 @@ def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
     scores = {name: as_mapping(score) for name, score in as_mapping(sample.get("scores")).items()}
     values = {name: score.get("value") for name, score in scores.items()}
     values |= {f"{k}.{n}": v for k, many in values.items() for n, v in as_mapping(many).items()}
-    marks = {k: GRADES.get(v) if isinstance(v, str) else None for k, v in values.items()}
-    marks = {k: as_number(values[k]) if mark is None else mark for k, mark in marks.items()}
+    marks = {k: as_number(GRADES.get(str(v), v)) for k, v in values.items()}
     known = {k: mark for k, mark in marks.items() if mark is not None}
     log = LogConversation(task=sample.get("id"), time=about.get("created"))
     for message in _attach(sample["messages"], as_mapping(sample.get("attachments"))):
@@ -56,10 +54,9 @@ def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
 
 def _attach(value: Any, attached: dict[str, Any]) -> Any:
     """Return a value with references to attachments replaced by their texts."""
-    if isinstance(value, list):
-        return [_attach(item, attached) for item in value]
     if isinstance(value, dict):
         return {key: _attach(item, attached) for key, item in value.items()}
-    if isinstance(value, str) and value.startswith("attachment://"):
-        return attached.get(value.removeprefix("attachment://"), value)
-    return value
+    if isinstance(value, list):
+        return [_attach(item, attached) for item in value]
+    is_mark = isinstance(value, str) and value.startswith("attachment://")
+    return attached.get(value.removeprefix("attachment://"), value) if is_mark else value

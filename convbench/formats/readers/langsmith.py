@@ -33,9 +33,8 @@ def _step(run: dict[str, Any]) -> Step:
     log.rewards = {name: at(mark, "avg") for name, mark in marks.items()}
     log.tools = at(run, "extra", "invocation_params", "tools")
     log.failure = str(run["error"]) if run.get("error") else None
-    log.metadata = {k: v for k, v in facts.items() if k.startswith("ls_")} | {
-        "name": run.get("name")
-    }
+    log.metadata = {"name": run.get("name")}
+    log.metadata |= {key: value for key, value in facts.items() if key.startswith("ls_")}
     own = {"model": at(run, "outputs", "model") or facts.get("ls_model_name")}
     kind, parent = as_text(run.get("run_type")), run.get("parent_run_id")
     return Step(kind, run.get("inputs"), run.get("outputs"), log, own, run.get("id"), parent)

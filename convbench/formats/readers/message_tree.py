@@ -8,8 +8,7 @@ from convbench.formats.log import Items, LogConversation, LogMessage
 from convbench.formats.values import as_mapping, as_number, as_text, kept
 
 whole_file = True
-DEEPEST = 1000
-"""Most messages of a path."""
+DEEPEST = 1000  # most messages of a path
 
 
 def recognises(first: object) -> bool:

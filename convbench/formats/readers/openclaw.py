@@ -12,16 +12,14 @@ from convbench.formats.values import as_mapping, as_text, kept
 
 whole_file = True
 EVENTS = ("message.in", "message.out", "agent.start", "agent.end", "tool.start", "tool.end")
-PROGRAM = ("custom", "bashExecution", "branchSummary", "compactionSummary")
-"""Roles of what the program put in as the user's."""
+PROGRAM = ("custom", "bashExecution", "branchSummary", "compactionSummary")  # as the user's
 
 
 def recognises(first: object) -> bool:
     """An event, or a line of a session."""
     line = as_mapping(first)
-    is_message = isinstance(line.get("message"), dict) and "parentId" in line
-    is_line = {"session": "cwd" in line, "message": is_message}
-    return line.get("type") in EVENTS or is_line.get(as_text(line.get("type")), False)
+    is_line = line.get("type") in ("session", "message") and bool({"cwd", "parentId"} & line.keys())
+    return is_line or line.get("type") in EVENTS
 
 
 def read(lines: Any, where: str) -> Items:

@@ -11,12 +11,8 @@ from convbench.formats.values import as_list, as_mapping, as_text, at, first_of,
 
 whole_file = True
 MARKS = {"trace_id", "traceId", "span_id", "context"}
-INDEXED = re.compile(
-    r"(?:llm|gen_ai)\.((?:input_messages|output_messages|prompt|completion|tools)\.\d.*)"
-)
-"""Attributes that write a list by index."""
 WRAPS = ("message", "tool_call", "message_content", "tool")
-"""Parts of their names that say what the next one is of."""
+"""Parts of OpenInference's names that say what the next one is of."""
 EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
 """Events that are a message each."""
 
@@ -28,8 +24,7 @@ def recognises(first: object) -> bool:
 
 
 def read(values: Any, where: str) -> Items:
-    """Yield the calls of each trace with their histories; of a trace without one that has its
-    content, what its agents were asked and said."""
+    """Yield the calls of each trace with their histories."""
     yield from read_steps(map(_step, _spans(values)))
 
 
@@ -43,39 +38,31 @@ def _spans(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes by their dotted names: OTLP lists them with their types, some programs nest
-    them."""
+    """Return attributes by their dotted names; OTLP lists them with their types."""
     raw = holder.get("attributes")
     if isinstance(raw, list):
         return {as_text(item.get("key")): _untyped(item.get("value")) for item in raw}
-    return dict(_flat(as_mapping(raw), ""))
-
-
-def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and not name.endswith(("messages.", "value.")):
-        for key, item in value.items():
-            yield from _flat(item, f"{name}{key}.")
-    else:
-        yield name.removesuffix("."), value
+    return as_mapping(raw)
 
 
 def _untyped(value: Any) -> Any:
-    inner: Any = next(iter(value.values()), None) if isinstance(value, dict) else value
+    inner: Any = next(iter(as_mapping(value).values()), None)
     is_list = isinstance(inner, dict) and "values" in inner
     return [_untyped(item) for item in inner["values"]] if is_list else inner
 
 
-def _indexed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lists that attributes write by index."""
+def _tree(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes as the objects and lists that their dotted names write."""
     tree: dict[str, Any] = {}
     for name, value in fields.items():
-        if match := INDEXED.fullmatch(name):
-            *path, last = (part for part in match[1].split(".") if part not in WRAPS)
-            node = tree
-            for part in path:
-                node = node.setdefault(part.replace("contents", "content"), {})
-            node[last] = value
-    return {name: _listed(value) for name, value in tree.items()}
+        parts = name.replace(".contents.", ".content.").split(".")
+        *path, last = [part for part in parts if parts[0] != "llm" or part not in WRAPS]
+        node: Any = tree
+        for part in path:
+            node = node.setdefault(part, {}) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.setdefault(last, value)
+    return tree
 
 
 def _listed(node: Any) -> Any:
@@ -87,46 +74,46 @@ def _listed(node: Any) -> Any:
 
 
 def _step(span: Mapping[str, Any]) -> Step:
-    fields = _attributes(span)
+    events = [as_mapping(event) for event in as_list(first_of(span, "span_events", "events"))]
+    holders = [_attributes(holder) for holder in (*reversed(events), span)]
+    fields = _listed(_tree({k: v for holder in holders for k, v in holder.items()}))
     talk = []
-    for event in map(as_mapping, as_list(first_of(span, "span_events", "events"))):
-        own = _attributes(event)
-        fields = own | fields
-        body = as_mapping(event.get("body")) or own
+    for event in events:
+        body = as_mapping(event.get("body")) or _attributes(event)
         if match := EVENT.fullmatch(as_text(first_of(event, "name", "event_name"))):
             message = as_mapping(body.get("message")) or body
             talk.append({"role": match[1] or "assistant", **message})
-    lists, given = _indexed(fields), fields.get("input.value")
+
+    def get(*names: str) -> Any:
+        return next((x for name in names if (x := at(fields, *name.split("."))) is not None), None)
+
     pairs = (
-        (fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")),
-        (lists.get("input_messages") or given, lists.get("output_messages")),
-        (lists.get("prompt"), lists.get("completion")),
-        (fields.get("gcp.vertex.agent.llm_request"), fields.get("gcp.vertex.agent.llm_response")),
-        (given, fields.get("output.value")),
+        (get("gen_ai.input.messages"), get("gen_ai.output.messages")),
+        (get("llm.input_messages", "input.value"), get("llm.output_messages")),
+        (get("gen_ai.prompt"), get("gen_ai.completion")),
+        (get("gcp.vertex.agent.llm_request"), get("gcp.vertex.agent.llm_response")),
+        (get("input.value"), get("output.value")),
+        (talk[:-1], talk[-1:]),
     )
-    found = (pair for pair in pairs if pair[1] not in (None, "", []))
-    asked, said = next(found, (talk[:-1], talk[-1:]))
-    if system := fields.get("gen_ai.system_instructions"):
+    asked, said = next((pair for pair in pairs if pair[1] not in (None, "", [])), pairs[-1])
+    if system := get("gen_ai.system_instructions"):
         asked = {"system": parsed(system), "messages": asked}
-    kind = as_text(fields.get("openinference.span.kind") or span.get("span_kind")).lower()
+    kind = as_text(get("openinference.span.kind") or span.get("span_kind")).lower()
     if kind not in ("llm", "agent", "chain", "tool"):
-        other = "llm" if "gcp.vertex.agent.llm_request" in fields else ""
-        kind = as_text(fields.get("gen_ai.operation.name")) or other
+        other = "llm" if get("gcp.vertex.agent.llm_request") else ""
+        kind = get("gen_ai.operation.name") or other
     context = as_mapping(span.get("context"))
     log = LogConversation(id=first_of(span, "trace_id", "traceId") or context.get("trace_id"))
     log.time = first_of(span, "start_time", "startTimeUnixNano")
-    log.tools = fields.get("gen_ai.tool.definitions") or [
-        at(tool, "json_schema") for tool in lists.get("tools", ())
-    ]
-    log.temperature = fields.get("gen_ai.request.temperature")
-    session = first_of(fields, "session.id", "gen_ai.conversation.id")
+    log.tools = get("gen_ai.tool.definitions")
+    log.tools = log.tools or [at(tool, "json_schema") for tool in as_list(get("llm.tools"))]
+    log.temperature = get("gen_ai.request.temperature")
+    session = get("session.id", "gen_ai.conversation.id")
     log.metadata = {"span": span.get("name"), "session": session}
-    names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
-    usage = {
-        "input": first_of(fields, "gen_ai.usage.input_tokens", "llm.token_count.prompt"),
-        "output": first_of(fields, "gen_ai.usage.output_tokens", "llm.token_count.completion"),
-    }
-    own = {"model": first_of(fields, *names), "usage": usage_of(usage)}
+    asked_tokens = get("gen_ai.usage.input_tokens", "llm.token_count.prompt")
+    said_tokens = get("gen_ai.usage.output_tokens", "llm.token_count.completion")
+    model = get("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+    own = {"model": model, "usage": usage_of({"input": asked_tokens, "output": said_tokens})}
     mark = first_of(span, "span_id", "spanId") or context.get("span_id")
     parent = first_of(span, "parent_id", "parentSpanId", "parent_span_id")
     return Step(kind, asked, said, log, own, mark, parent)

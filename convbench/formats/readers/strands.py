@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from convbench.formats.dialects import read_messages, text_in
-from convbench.formats.log import Items, LogConversation, LogMessage, each
-from convbench.formats.values import as_mapping, at, kept
+from convbench.formats.log import Items
+from convbench.formats.readers import rows
+from convbench.formats.values import as_mapping, at
 
 BLOCKS = {"text", "toolUse", "toolResult", "image", "document", "video", "reasoningContent"}
-KNOWN = ("messages", "system_prompt", "system", "tools")
 
 
 def recognises(first: object) -> bool:
@@ -22,17 +21,7 @@ def recognises(first: object) -> bool:
 
 
 def read(record: Any, where: str) -> Items:
-    """Yield the conversations of a record."""
+    """Yield the conversations of a record, which are as those of sets (`rows`)."""
     named = {None: {"messages": record}} if isinstance(record, list) else record
-    yield from each(named.items(), _read)
-
-
-def _read(item: tuple[str | None, dict[str, Any]]) -> LogConversation:
-    name, agent = item
-    text = text_in(agent.get("system_prompt") or agent.get("system"))
-    return LogConversation(
-        ([LogMessage("system", text)] if text else []) + read_messages(agent["messages"]),
-        id=name or agent.get("session_id"),
-        tools=agent.get("tools"),
-        metadata=kept(agent, *(key for key in agent if key not in KNOWN)),
-    )
+    for name, agent in named.items():
+        yield from rows.read({"id": name, **agent}, where)

@@ -19,9 +19,8 @@ USERS_TOOLS = "calls and results of the user's own tools, which the policy does 
 def recognises(first: object) -> bool:
     """A row, results, or a simulation."""
     names = as_mapping(first).keys()
-    return "simulations" in names or (
-        "task_id" in names and bool({"traj", "termination_reason"} & names)
-    )
+    is_one = "task_id" in names and bool({"traj", "termination_reason"} & names)
+    return is_one or "simulations" in names
 
 
 def read(record: Any, where: str) -> Items:
@@ -36,9 +35,8 @@ def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> L
     log = LogConversation(task=row["task_id"], trial=row.get("trial"), time=row.get("start_time"))
     log.rewards = {"reward": row.get("reward", at(row, "reward_info", "reward"))}
     log.hidden = kept({"task": tasks.get(str(log.task)) or info.get("task")}, "task")
-    has_no_check = "traj" in row and info.get("reward_info", info) is None
-    is_cut = has_no_check or row.get("termination_reason") in LIMITS
-    log.stop = "limit" if is_cut else "complete"
+    is_unchecked = "traj" in row and info.get("reward_info", info) is None
+    log.stop = "limit" if is_unchecked or row.get("termination_reason") in LIMITS else "complete"
     log.metadata = kept(row, *FACTS) | kept(info, "user_cost")
     policy = as_text(at(info, "environment_info", "policy"))
     log.messages += [LogMessage("system", policy)] if policy else []
