@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convbench import __version__
-from convbench.formats.values import parsed
+from convbench.formats.values import as_mapping, parsed
 from convbench.schema import Conversation, ToolRound, Turn, text_of
 from convbench.store import Run
 
@@ -14,14 +14,13 @@ VERSION = "ATIF-v1.6"
 SOURCES = {"assistant": "agent", "system": "system"}  # by imported speaker; others are the user
 
 
-def as_trajectory(run: Run, talk: Conversation) -> dict[str, Any]:
+def as_trajectory(run: Run, talk: Conversation, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the trajectory of a conversation: messages, calls, results, reasoning, usage, tools;
     in `extra` its question, group, split and metadata."""
     protocol, example = run.manifest.protocol, run.examples[talk.example_id]
     extra = {"example_id": talk.example_id, "group": example.group_id, "split": example.split}
-    if logged := talk.metadata.get("atif"):
-        return {**logged, "extra": {**logged.get("extra", {}), **extra}}
-    tools = list(talk.tools) or protocol.speakers[protocol.policy].tool_schemas
+    if "steps" in (logged := as_mapping(talk.metadata.get("atif"))):
+        return {**logged, "extra": {**as_mapping(logged.get("extra")), **extra}}
     steps: list[dict[str, Any]] = []
     if protocol.policy in talk.systems:
         steps.append({"source": "system", "message": talk.systems[protocol.policy]})

@@ -33,58 +33,48 @@ from convbench.store.scratch import make_workspace
 from convbench.views import messages_before, policy_turns
 
 Target = Literal["trl", "openai", "sharegpt", "ms-swift", "atif"]
-CALLS = "tool_calls"
-THOUGHT = "reasoning_content"
-"""Further keys of an assistant's message, as chat templates read them."""
-SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt"} | {
-    "tool_call": "function_call",
-    "tool_response": "observation",
-}
+THOUGHT = "reasoning_content"  # as chat templates name it
 Chat = list[dict[str, Any]]
 """Messages {role, content, reasoning_content?, tool_calls?} as the policy saw them."""
+Tools = Sequence[Mapping[str, Any]] | None
+"""What the policy was offered; None if no line of the file has any."""
 Line = dict[str, Any]
-"""One object of a JSON lines file."""
 Chosen = tuple[Conversation, float | None, int]
 """(conversation, its weight above 0 or None, how often it is written)."""
+NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
+NAMES |= {"tool_call": "function_call", "tool_response": "observation"}
+"""ShareGPT's roles by those of ms-swift."""
+ADDED_TO = ("trl", "sharegpt")
+"""Targets whose readers pass over the columns `metadata` (as JSON text) and `advantages`."""
 
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """What a trainer's format holds."""
+    """What a target holds, and what to tell a user of it."""
 
     pairs: bool = False
-    weighing: str = ""
-    """Note on settings that its trainer needs to use the weights; empty if it holds none."""
-    negative: str = ""
-    """Note on what its trainer would do with a weight below 0."""
-    metadata: bool = False
-    """Whether a line may have a column `metadata`, as JSON text."""
     drops_reasoning: bool = False
-    needs: tuple[str, ...] = ()
-    """Notes on settings that its trainer needs to learn only the policy's turns."""
+    weighing: str = ""  # what its trainer needs to use the weights; empty if it holds none
+    negative: str = ""  # what its trainer would do with a weight below 0
+    needs: tuple[str, ...] = ()  # what its trainer needs to learn only the policy's turns
 
 
 FORMATS: Mapping[Target, ExportFormat] = {
-    # TRL's SFTTrainer and DPOTrainer, conversational datasets; it reads tools as JSON text too.
     "trl": ExportFormat(
         pairs=True,
         weighing="SFTTrainer does not read `weight`: every row counts 1 there. WeightedSFT on the "
         "page on import and export multiplies the loss of each row by it",
         negative="SFTTrainer would imitate them",
-        metadata=True,
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
     ),
-    # OpenAI's fine-tuning API, supervised and DPO.
     "openai": ExportFormat(pairs=True, drops_reasoning=True),
-    "sharegpt": ExportFormat(metadata=True),
-    # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
+    "sharegpt": ExportFormat(),
     "ms-swift": ExportFormat(
         pairs=True,
         weighing="ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
         "without it every row counts 1. The end of a turn counts 1 in either case",
         negative="its templates mask all of them but the end of the turn",
     ),
-    # Harbor's trajectories, one a line; the line is made from the conversation itself.
     "atif": ExportFormat(),
 }
 
@@ -93,10 +83,8 @@ FORMATS: Mapping[Target, ExportFormat] = {
 class ExportResult:
     """What was written."""
 
-    files: dict[Split, Path] = field(default_factory=dict)
-    """Path by split."""
-    rows: dict[str, int] = field(default_factory=dict)
-    """Number of rows by split."""
+    files: dict[Split, Path]
+    rows: dict[Split, int]
     left_out: Counter[str] = field(default_factory=Counter)
     """Conversations that are not written, by reason: `failed`, `flagged`, `negative` (a weight
     below 0), `unweighted` (a weight of 0, or none)."""
@@ -104,164 +92,57 @@ class ExportResult:
     """Notes on what the format cannot hold, and on settings that the trainer needs."""
 
 
-def export_conversations(
-    run: Run,
-    target: Target,
-    folder: Path,
-    chosen: Iterable[Chosen] | None = None,
-    *,
-    named: bool = False,
-) -> ExportResult:
-    """Write `SPLIT.jsonl` into a folder and return paths, counts and notes.
-
-    `chosen` are conversations of the run with their weights and numbers of copies; without it all
-    that are complete are written once. With `named` (the user chose the folder) existing files keep
-    links, mode and owner. Raise RunError if nothing is written.
-    """
-    if chosen is None:
-        chosen = ((talk, None, 1) for talk in run.conversations() if talk.failure is None)
-    lost: Counter[str] = Counter()
-    files, rows = _write_lines(folder, _lines(run, target, chosen, lost), named=named)
-    notes = [f"{target} cannot hold the {what} of {n} conversations" for what, n in lost.items()]
-    return ExportResult(files, rows, notes=notes)
-
-
-def export_pairs(
-    target: Target,
-    folder: Path,
-    pairs: Iterable[tuple[Iterable[Message], Message, Message, Sequence[Mapping[str, Any]] | None]],
-    *,
-    named: bool = False,
-) -> ExportResult:
-    """Write `train.jsonl` of pairs (prompt, better reply, worse reply, tools that were offered, or
-    None in all if in none) and return its path and number of rows.
-
-    Raise RunError if the format cannot hold pairs. Without pairs no file is written.
-    """
-    if not FORMATS[target].pairs:
-        places = ", ".join(name for name, known in FORMATS.items() if known.pairs)
-        raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
-    lines = (_pair(target, *pair) for pair in pairs)
-    train: Split = "train"  # pairs come from this split alone
-    return ExportResult(*_write_lines(folder, ((train, line, 1) for line in lines), named=named))
-
-
-def _lines(
-    run: Run, target: Target, chosen: Iterable[Chosen], lost: Counter[str]
-) -> Iterator[tuple[Split, Line, int]]:
-    """Yield (split, line, copies) of conversations; count what the format cannot hold."""
-    shape, credit, protocol = FORMATS[target], newest_advantages(run), run.manifest.protocol
-    any_metadata = shape.metadata and any(talk.metadata for talk in run.conversations())
-    any_tools = any(offered_tools(protocol, talk) for talk in run.conversations())
-    for talk, weight, copies in chosen:
-        name, split = talk.conversation_id, run.examples[talk.example_id].split
-        thought = any(turn.reasoning and turn.reasoning.text for turn in talk.turns)
-        cannot = {
-            "turns' advantages": name in credit and not shape.metadata,
-            "metadata": bool(talk.metadata) and not shape.metadata and target != "atif",
-            "reasoning": shape.drops_reasoning and thought,
-        }
-        lost.update(what for what, is_lost in cannot.items() if is_lost)
-        if target == "atif":
-            yield split, as_trajectory(run, talk), copies
-            continue
-        chat = as_chat(messages_before(protocol, talk, protocol.policy, replay="always"))
-        while chat and chat[-1]["role"] not in ("assistant", "tool"):
-            chat.pop()  # what has no reply teaches nothing
-        key = "conversations" if target == "sharegpt" else "messages"
-        line: Line = {key: _shaped(target, chat, weight)}
-        line |= {"weight": weight} if target == "trl" and weight is not None else {}
-        if any_tools:
-            line = _add_tools(line, target, offered_tools(protocol, talk))
-        if any_metadata:
-            line["metadata"] = orjson.dumps(talk.metadata).decode() if talk.metadata else ""
-        if shape.metadata and name in credit:
-            turns = policy_turns(protocol, talk)
-            line["advantages"] = [credit[name].get(turn) for turn in turns]
-        yield split, line, copies
-
-
-def offered_tools(protocol: ProtocolSpec, talk: Conversation) -> list[dict[str, Any]]:
-    """Return the tools that the policy was offered: a logged conversation's own, or the run's."""
-    return list(talk.tools) or protocol.speakers[protocol.policy].tool_schemas
-
-
-def _add_tools(line: Line, target: Target, tools: Sequence[Mapping[str, Any]]) -> Line:
-    """Return a line with its tools: as JSON text, but for OpenAI, whose API takes a list."""
-    if target != "openai":
-        more = {"rejected_tools": json.dumps(tools)} if "rejected_messages" in line else {}
-        return line | {"tools": json.dumps(tools)} | more
-    return line | (
-        {"input": {**line["input"], "tools": tools}} if "input" in line else {"tools": tools}
-    )
-
-
-def _pair(
-    target: Target,
-    asked: Iterable[Message],
-    better: Message,
-    worse: Message,
-    tools: Sequence[Mapping[str, Any]] | None,
-) -> Line:
-    prompt, chosen, rejected = as_chat(asked), as_chat([better]), as_chat([worse])
+def _chat_line(target: Target, chat: Chat, weight: float | None, tools: Tools) -> Line:
+    """Return the line of a conversation: tools as JSON text, but for OpenAI, whose API takes a
+    list; a weight beside the messages, but on ms-swift's own messages, which it multiplies."""
+    listed = {} if tools is None else {"tools": tools if target == "openai" else json.dumps(tools)}
+    if target == "trl":
+        own = {} if weight is None else {"weight": weight}
+        return {"messages": _with_objects(chat), **own, **listed}
+    if target == "openai":
+        return {"messages": [{k: v for k, v in m.items() if k != THOUGHT} for m in chat], **listed}
     if target == "ms-swift":
-        line: Line = {"messages": _shaped(target, [*prompt, *chosen])}
-        if chosen[0].get(CALLS) or rejected[0].get(CALLS):
-            line["rejected_messages"] = _shaped(target, [*prompt, *rejected])
-        else:
-            line["rejected_response"] = rejected[0]["content"]
-    elif target == "openai":
-        line = {"input": {"messages": prompt}, "preferred_output": chosen}
-        line["non_preferred_output"] = rejected
-    else:
-        parts = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
-        line = {name: _shaped(target, part) for name, part in parts.items()}
-    return line if tools is None else _add_tools(line, target, tools)
+        return {"messages": _tagged(chat, weight), **listed}
+    items = [{"from": NAMES[m["role"]], "value": m["content"]} for m in _tagged(chat)]
+    return {"conversations": items, **listed}
 
 
-def as_chat(view: Iterable[Message]) -> Chat:
-    """Return messages as the chat API writes them, reasoning beside the content."""
-    chat: Chat = []
-    for message in view:
-        line: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
-        if "reasoning" in message:
-            line[THOUGHT] = message["reasoning"].text
-        if message.get("tool_calls"):
-            line[CALLS] = [call.wire for call in message["tool_calls"]]
-        if "tool_call_id" in message:
-            line |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
-        chat.append(line)
+def _pair_line(target: Target, prompt: Chat, chosen: Chat, rejected: Chat, tools: Tools) -> Line:
+    """Return the line of a prompt, the better reply and the worse one."""
+    if target == "trl":
+        replies = {"chosen": _with_objects(chosen), "rejected": _with_objects(rejected)}
+        asked = _chat_line(target, prompt, None, tools)
+        return {"prompt": asked.pop("messages"), **replies, **asked}
+    if target == "openai":
+        asked = _chat_line(target, prompt, None, tools)
+        return {"input": asked, "preferred_output": chosen, "non_preferred_output": rejected}
+    line = _chat_line(target, [*prompt, *chosen], None, tools)
+    if not ("tool_calls" in chosen[0] or "tool_calls" in rejected[0]):
+        return line | {"rejected_response": rejected[0]["content"]}
+    other = _chat_line(target, [*prompt, *rejected], None, tools)
+    return line | {f"rejected_{name}": value for name, value in other.items()}
+
+
+def _with_objects(chat: Chat) -> Chat:
+    """Change the calls' arguments from JSON text to objects, as chat templates expect them."""
+    for function in (call["function"] for m in chat for call in m.get("tool_calls", ())):
+        function["arguments"] = parsed(function["arguments"])
     return chat
 
 
-def _shaped(target: Target, chat: Chat, weight: float | None = None) -> Chat:
-    """Return messages as a trainer reads them: for TRL the arguments of calls as objects; for
-    ms-swift and ShareGPT reasoning in tags, a call as a message of role `tool_call`, a result as
-    one of `tool_response`, with a weight on the policy's own."""
-    own = {} if weight is None or target == "sharegpt" else {"loss_scale": weight}
+def _tagged(chat: Chat, weight: float | None = None) -> Chat:
+    """Return messages as ms-swift reads them: reasoning in tags, a call as a message of role
+    `tool_call`, a result as one of role `tool_response`; with a weight on the policy's own."""
     out: Chat = []
-    for m in chat:
-        calls = [
-            {
-                **call,
-                "function": call["function"] | {"arguments": parsed(call["function"]["arguments"])},
-            }
-            for call in m.get(CALLS, ())
-        ]
-        if target == "openai":
-            out.append({k: v for k, v in m.items() if k != THOUGHT})
-        elif target == "trl":
-            out.append({**m, CALLS: calls} if calls else m)
-        elif m["role"] == "tool":
-            out.append({"role": "tool_response", "content": m["content"]})
-        else:
-            mark = own if m["role"] == "assistant" else {}
-            if tag_reasoning(m) or not calls:
-                out.append({"role": m["role"], "content": tag_reasoning(m)} | mark)
-            texts = [json.dumps(call["function"], ensure_ascii=False) for call in calls]
-            out += [{"role": "tool_call", "content": text} | mark for text in texts]
-    if target == "sharegpt":
-        return [{"from": SHAREGPT[m["role"]], "value": m["content"]} for m in out]
+    for m in _with_objects(chat):
+        is_own, text = m["role"] == "assistant", tag_reasoning(m)
+        mark = {"loss_scale": weight} if is_own and weight is not None else {}
+        role = "tool_response" if m["role"] == "tool" else m["role"]
+        if text or "tool_calls" not in m:
+            out.append({"role": role, "content": text, **mark})
+        for call in m.get("tool_calls", ()):
+            text = json.dumps(call["function"], ensure_ascii=False)
+            out.append({"role": "tool_call", "content": text, **mark})
     return out
 
 
@@ -271,32 +152,117 @@ def tag_reasoning(message: Mapping[str, Any]) -> str:
     return f"<think>\n{thought}\n</think>\n\n{text}" if thought else text
 
 
-def _write_lines(
-    folder: Path, lines: Iterable[tuple[Split, Line, int]], *, named: bool
-) -> tuple[dict[Split, Path], dict[str, int]]:
-    """Write (split, line, copies), the line of most kinds of messages first; return paths and row
-    counts by split. Files are moved into place only when all are written. Raise RunError."""
-    rows: Counter[str] = Counter()
+def offered_tools(protocol: ProtocolSpec, talk: Conversation) -> list[dict[str, Any]]:
+    """Return the tools that the policy was offered: a logged conversation's own, or the run's."""
+    return list(talk.tools) or protocol.speakers[protocol.policy].tool_schemas
+
+
+def _as_chat(view: Iterable[Message]) -> Chat:
+    """Return messages as the chat API writes them, reasoning beside the content."""
+    chat: Chat = []
+    for message in view:
+        line: Line = {"role": message["role"], "content": text_of(message["content"])}
+        if "reasoning" in message:
+            line[THOUGHT] = message["reasoning"].text
+        if message.get("tool_calls"):
+            line["tool_calls"] = [call.wire for call in message["tool_calls"]]
+        if "tool_call_id" in message:
+            line |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
+        chat.append(line)
+    return chat
+
+
+def export_conversations(
+    run: Run, target: Target, folder: Path, chosen: Iterable[Chosen]
+) -> ExportResult:
+    """Write `SPLIT.jsonl` of chosen conversations into a folder and return paths, counts and notes.
+
+    Existing files keep links, mode and owner. Raise RunError if one cannot be written.
+    """
+    lost: Counter[str] = Counter()
+    done = _write_lines(folder, _lines(run, target, chosen, lost))
+    done.notes += [
+        f"{target} cannot hold the {what} of {n} conversations" for what, n in lost.items()
+    ]
+    return done
+
+
+def _lines(
+    run: Run, target: Target, chosen: Iterable[Chosen], lost: Counter[str]
+) -> Iterator[tuple[Split, Line, int]]:
+    """Yield (split, line, copies) of conversations; count what the format cannot hold."""
+    credit, protocol = newest_advantages(run), run.manifest.protocol
+    any_metadata = any(talk.metadata for talk in run.conversations())
+    any_tools = any(offered_tools(protocol, talk) for talk in run.conversations())
+    for talk, weight, copies in chosen:
+        split, tools = run.examples[talk.example_id].split, offered_tools(protocol, talk)
+        advantages = credit.get(talk.conversation_id)
+        thought = any(turn.reasoning and turn.reasoning.text for turn in talk.turns)
+        cannot = {
+            "turns' advantages": advantages is not None and target not in ADDED_TO,
+            "metadata": bool(talk.metadata) and target not in (*ADDED_TO, "atif"),
+            "reasoning": FORMATS[target].drops_reasoning and thought,
+        }
+        lost.update(what for what, is_lost in cannot.items() if is_lost)
+        if target == "atif":
+            yield split, as_trajectory(run, talk, tools), copies
+            continue
+        chat = _as_chat(messages_before(protocol, talk, protocol.policy, replay="always"))
+        while chat and chat[-1]["role"] not in ("assistant", "tool"):
+            chat.pop()  # what comes after the last reply teaches nothing
+        line = _chat_line(target, chat, weight, tools if any_tools else None)
+        if any_metadata and target in ADDED_TO:
+            line["metadata"] = orjson.dumps(talk.metadata).decode() if talk.metadata else ""
+        if advantages is not None and target in ADDED_TO:
+            line["advantages"] = [advantages.get(turn) for turn in policy_turns(protocol, talk)]
+        yield split, line, copies
+
+
+def export_pairs(
+    target: Target,
+    folder: Path,
+    pairs: Iterable[tuple[Iterable[Message], Message, Message, Tools]],
+) -> ExportResult:
+    """Write `train.jsonl` of pairs (prompt, better reply, worse reply, tools that were offered, or
+    None in all if in none) and return its path and number of rows.
+
+    Raise RunError if the format cannot hold pairs. Without pairs no file is written.
+    """
+    if not FORMATS[target].pairs:
+        places = ", ".join(name for name, known in FORMATS.items() if known.pairs)
+        raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
+    train: Split = "train"  # pairs come from this split alone
+    lines = (
+        (train, _pair_line(target, _as_chat(prompt), _as_chat([good]), _as_chat([bad]), tools), 1)
+        for prompt, good, bad, tools in pairs
+    )
+    return _write_lines(folder, lines)
+
+
+def _write_lines(folder: Path, lines: Iterable[tuple[Split, Line, int]]) -> ExportResult:
+    """Write (split, line, copies), the line of most kinds of messages first. Files are moved into
+    place only when all are written. Raises RunError."""
+    rows: Counter[Split] = Counter()
     first: dict[str, tuple[int, bytes]] = {}
     try:
         with make_workspace(folder, ".export-") as space:
             for split, line, copies in lines:
-                rows[split] += copies
                 data = orjson.dumps(line) + b"\n"
-                kinds = 1 + len(set(map(tuple, line.get("messages") or line.get("prompt") or ())))
-                most, held = first.get(split, (0, b""))
-                rest = data * copies
-                if kinds > most:
-                    first[split], rest = (kinds, data), held + data * (copies - 1)
-                with (space / f"{split}.jsonl").open("ab") as file:
-                    file.write(rest)
-            paths: dict[Split, Path] = {s: folder / f"{s}.jsonl" for s in SPLITS if s in rows}
+                kinds = len({tuple(m) for m in line.get("messages") or line.get("prompt") or ()})
+                rows[split] += copies
+                with (space / split).open("ab") as file:
+                    most, held = first.get(split, (-1, b""))
+                    if kinds > most:
+                        first[split], copies = (kinds, data), copies - 1
+                        file.write(held)
+                    file.write(data * copies)
+            paths = {split: folder / f"{split}.jsonl" for split in SPLITS if split in rows}
             for split, path in paths.items():
-                whole = space / f"{split}-whole.jsonl"
-                with whole.open("wb") as file, (space / f"{split}.jsonl").open("rb") as others:
+                whole = space / path.name
+                with whole.open("wb") as file, (space / split).open("rb") as rest:
                     file.write(first[split][1])
-                    shutil.copyfileobj(others, file)
-                move_to_user_file(whole, path) if named else whole.replace(path)
+                    shutil.copyfileobj(rest, file)
+                move_to_user_file(whole, path)
     except OSError as error:
         raise disk_error(folder, error) from None
-    return paths, dict(rows)
+    return ExportResult(paths, dict(rows))

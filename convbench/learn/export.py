@@ -66,7 +66,7 @@ def export_run(
         for option, value in (("--scale", scale), ("--judge", judge), ("--set", specs.sets)):
             if value not in (None, ()):
                 raise UsageError(f"{option}: expected a --recipe that it is for, e.g. refit")
-        done = _export_chosen(run, target, out or folder, out is not None, flagged != "keep")
+        done = _export_chosen(run, target, out or folder, flagged != "keep")
         done.notes += FORMATS[target].needs
         return done
     found = load_recipe(recipe, specs, split_sets(specs.sets)[0])
@@ -78,7 +78,7 @@ def export_run(
     selection = select([run], data)
     if found.trainer in WEIGHTED:
         weighted = weigh(selection, found.weighting, found.fit.seed)
-        return _export_weighted(weighted, target, place, out is not None, found, scale, seed)
+        return _export_weighted(weighted, target, place, found, scale, seed)
     if found.trainer == "sweet":
         pairs = ranked_pairs(run.checkpoints_folder / found.name, found, selection)
     elif found.trainer == "preference":
@@ -90,14 +90,13 @@ def export_run(
         )
     if scale is not None:
         raise SpecError(f"--scale: recipe {found.name!r} pairs replies, which have no weight")
-    return _export_paired(pairs, target, place, out is not None, found)
+    return _export_paired(pairs, target, place, found)
 
 
 def _export_weighted(
     weighted: Weighted,
     target: Target,
     folder: Path,
-    named: bool,
     recipe: Recipe,
     scale: float | None,
     seed: int,
@@ -116,7 +115,7 @@ def _export_weighted(
         rounded = round_weights(list(weights.values()), scale or 1.0, seed)
         repeats = dict(zip(weights, rounded, strict=True))
     drops = recipe.data.flagged == "drop"
-    done = _export_chosen(selection.runs[0], target, folder, named, drops, weights, repeats)
+    done = _export_chosen(selection.runs[0], target, folder, drops, weights, repeats)
     if not drops:
         done.notes += selection.notes(recipe.data)
     done.notes += [*shape.needs, *([weighted.ties.line()] if weighted.ties else ())]
@@ -135,7 +134,6 @@ def _export_chosen(
     run: Run,
     target: Target,
     folder: Path,
-    named: bool,
     drops_flagged: bool,
     weights: Mapping[str, float] | None = None,
     repeats: Mapping[str, int] | None = None,
@@ -168,14 +166,12 @@ def _export_chosen(
             reasons = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none at all"
             raise RunError(f"{run.path}: found no conversation to export ({reasons})")
 
-    done = export_conversations(run, target, folder, chosen(), named=named)
+    done = export_conversations(run, target, folder, chosen())
     done.left_out = left_out
     return done
 
 
-def _export_paired(
-    pairs: Pairs, target: Target, folder: Path, named: bool, recipe: Recipe
-) -> ExportResult:
+def _export_paired(pairs: Pairs, target: Target, folder: Path, recipe: Recipe) -> ExportResult:
     """Write pairs of replies to `train.jsonl`. Raise RunError if the format cannot hold them."""
     bare = FORMATS[target].drops_reasoning or recipe.data.reasoning == "drop"
 
@@ -190,7 +186,7 @@ def _export_paired(
         (p.messages, message(p.chosen), message(p.rejected), offered)
         for p, offered in zip(pairs.items, tools if any(tools) else repeat(None), strict=False)
     )
-    done = export_pairs(target, folder, items, named=named)
+    done = export_pairs(target, folder, items)
     done.notes += pairs.selection.notes(recipe.data)
     done.notes += [f"omitted: {count} {reason}" for reason, count in pairs.left_out.items()]
     done.notes += [pairs.ties.line()] if pairs.ties else []

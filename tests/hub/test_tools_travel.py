@@ -71,7 +71,9 @@ def test_trls_own_trainer_reads_the_same_tokens(run: Run, tmp_path: Path) -> Non
     from transformers import AutoModelForCausalLM
     from trl import SFTConfig, SFTTrainer
 
-    done = export_conversations(run, "trl", tmp_path / "trl")
+    done = export_conversations(
+        run, "trl", tmp_path / "trl", [(talk, None, 1) for talk in run.conversations()]
+    )
     data = load_dataset(
         "json", data_files=str(done.files["train"]), split="train", cache_dir=str(tmp_path / "c")
     )

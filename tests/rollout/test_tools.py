@@ -190,7 +190,8 @@ def test_calls_and_results_are_columns_and_go_with_a_set(tmp_path: Path) -> None
     assert [len(json.loads(calls)) for calls, _ in rows] == [3, 3]
     assert all("pence" in results for _, results in rows)
     for target in ("trl", "openai", "sharegpt", "ms-swift"):
-        export_conversations(run, target, tmp_path / target)
+        chosen = ((talk, None, 1) for talk in run.conversations())
+        export_conversations(run, target, tmp_path / target, chosen)
     said = {
         name: json.loads(next((tmp_path / name).glob("*.jsonl")).read_text().splitlines()[0])
         for name in ("trl", "openai", "sharegpt", "ms-swift")
