@@ -10,30 +10,14 @@ from typing import Any
 
 import orjson
 
-from convbench.formats.chats import (
-    DIALOGUES,
-    interleave,
-    is_call,
-    is_dialogue,
-    joined,
-    marked,
-    read_chat,
-    read_dialogue,
-)
-from convbench.formats.columns import (
-    Row,
-    columns,
-    snake,
-    take,
-    take_replies,
-    take_rewards,
-    take_system,
-    take_tools,
-)
+from convbench.formats import chats, columns
+from convbench.formats.chats import DIALOGUES, is_call, is_dialogue
+from convbench.formats.columns import Row, snake, take
 from convbench.formats.dialects import PERSONAL
 from convbench.formats.log import LeftOut, LogConversation, LogMessage, Role
 from convbench.formats.values import as_list, as_mapping, as_time, parsed
 
+SYSTEMS = ("system", "system_prompt", "system_instruction", "custom_instructions")
 PROMPTS = (
     *("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents"),
     *("request", "arguments"),
@@ -57,33 +41,36 @@ EXPECTED = (
 
 def recognises(first: object) -> bool:
     """An object with a dialogue, a prompt, or several replies."""
-    row = columns(first) if isinstance(first, dict) else {}
-    is_read = _dialogue_column(row) or not row.keys().isdisjoint((*PROMPTS, "text", "chat"))
-    return bool(is_read or take_replies(row))
+    row = columns.columns(first) if isinstance(first, dict) else {}
+    names = (*PROMPTS, "text", "chat")
+    return bool(
+        _dialogue_column(row) or columns.take_replies(row) or not row.keys().isdisjoint(names)
+    )
 
 
 def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the conversations of a row."""
-    row = columns(record)
+    row = columns.columns(record)
     row.pop("metadata", None)
-    tools, system = take_tools(row), take_system(row)
-    replies = take_replies(row)
+    inner = as_mapping(row.get("chat_template_kwargs")).get("custom_instructions")
+    system = chats.system_text(take(row, *SYSTEMS) or inner)
+    tools, replies = columns.take_tools(row), columns.take_replies(row)
     if replies:
         prompt = _prompt_of_replies(row)
         found = [(_answered(prompt, reply), scores, more) for reply, scores, more in replies]
-        if not all(any(m.role in ("user", "system") for m in whole) for whole, _, _ in found):
-            raise LeftOut("several replies to no prompt")
     else:
-        found = [(_dialogue(row), take_rewards(row), {})]
+        found = [(_dialogue(row), columns.take_rewards(row), {})]
     about = _about(row, record)
     metadata = about.pop("metadata")
     if len(found) > 1 and about["task"] is None:
         about["task"] = _shared_id([messages for messages, _, _ in found])
     for messages, rewards, more in found:
+        if replies and all(message.role == "assistant" for message in messages):
+            raise LeftOut("several replies to no prompt")
         if more.pop("finish_reason", None) == "length":
             messages[-1].finish = "length"
-        known = any(message.role == "system" for message in messages)
-        messages = messages if known else system + messages
+        if system and all(message.role != "system" for message in messages):
+            messages = [LogMessage("system", system), *messages]
         log = LogConversation(messages, rewards=rewards, tools=tools, **about)
         log.metadata = metadata | more
         log.dropped["personal columns, not kept"] += sum(snake(n) in PERSONAL for n in record)
@@ -105,7 +92,7 @@ def _prompt_of_replies(row: Row) -> list[LogMessage]:
     """Take the prompt of several replies: a dialogue that ends with the user, a prompt, or what
     stands before the last reply of a dialogue that repeats one of them."""
     name = _dialogue_column(row)
-    messages = read_dialogue(row.pop(name)) if name else []
+    messages = chats.read_dialogue(row.pop(name)) if name else []
     if messages and messages[-1].role == "user":
         return messages
     prompt = _prompt(row)
@@ -118,10 +105,11 @@ def _prompt(row: Row) -> list[LogMessage]:
     """Take the prompt: what came before, then the first of its columns with what adds to it."""
     before = _spoken(row.pop("history", []), "user")
     if is_dialogue(row.get("context")):
-        return before + read_dialogue(row.pop("context"))
+        return before + chats.read_dialogue(row.pop("context"))
     is_instruction = row.keys().isdisjoint(PROMPTS[:2])
     value = take(row, *PROMPTS) or as_mapping(row.get("info")).get("post")
-    if "messages" in (inside := as_mapping(value)):
+    inside = as_mapping(value)
+    if "messages" in inside:
         row |= {key: more for key, more in inside.items() if key not in ("messages", "tools")}
     if isinstance(value, str):
         more = [take(row, "input") if is_instruction else None, take(row, "context")]
@@ -133,15 +121,16 @@ def _dialogue(row: Row) -> list[LogMessage]:
     """Take the dialogue of a row with one: a column of it, a prompt and a reply, or marked text.
     Raise LeftOut if there is none."""
     if name := _dialogue_column(row):
-        return read_dialogue(row.pop(name))
-    texts = [name for name in DIALOGUES if isinstance(row.get(name), str)]
-    prompt = [] if any(marked(row[name]) for name in texts) else _prompt(row)
+        return chats.read_dialogue(row.pop(name))
+    marked = {name: chats.marked(text) for name, text in row.items() if isinstance(text, str)}
+    whole = next((name for name in DIALOGUES if marked.get(name)), None)
+    prompt = [] if whole else _prompt(row)
     if reply := next((name for name in REPLIES if prompt and _is_reply(row, name)), None):
         return _answered(prompt, row.pop(reply))
-    for name in (*texts, "text", "completion"):
-        if isinstance(row.get(name), str) and (messages := marked(row[name])):
-            row.pop(name)
-            return messages
+    whole = whole or next((name for name in ("text", "completion") if marked.get(name)), None)
+    if whole:
+        row.pop(whole)
+        return marked[whole]
     if any(message.role == "assistant" for message in prompt):
         return prompt
     if prompt:
@@ -151,12 +140,11 @@ def _dialogue(row: Row) -> list[LogMessage]:
 
 def _is_reply(row: Row, name: str) -> bool:
     value = parsed(row.get(name))
-    if value is None or isinstance(value, bool | int | float):
-        return False
     if name == "answers":  # several are references, but calls are a reply
         return isinstance(value, list) and all(map(is_call, value))
     is_reference = name in (*REFERENCES, "answer")
-    return not is_reference or row.keys().isdisjoint(("choices", "endings", "options"))
+    is_option = is_reference and not row.keys().isdisjoint(("choices", "endings", "options"))
+    return not is_option and isinstance(value, str | list | dict)
 
 
 def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
@@ -166,8 +154,8 @@ def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
     asked = inside or (asked if isinstance(value, list) else [])
     if len(texts) == len(asked) > 0 and all(isinstance(text, str) for text in texts):
         system = [message for message in prompt if message.role == "system"]
-        return system + interleave(t for pair in zip(asked, texts, strict=True) for t in pair)
-    return joined(prompt, _spoken(value, "assistant"))
+        return system + chats.interleave(t for pair in zip(asked, texts, strict=True) for t in pair)
+    return chats.joined(prompt, _spoken(value, "assistant"))
 
 
 def _spoken(value: Any, role: Role) -> list[LogMessage]:
@@ -175,18 +163,18 @@ def _spoken(value: Any, role: Role) -> list[LogMessage]:
     unless that is a dialogue or calls of tools."""
     inside = as_list(value)
     if not isinstance(value, str) or is_dialogue(value) or (inside and all(map(is_call, inside))):
-        return read_chat(value, role)
-    return marked(value) or [LogMessage(role, value)]
+        return chats.read_chat(value, role)
+    return chats.marked(value) or [LogMessage(role, value)]
 
 
 def _about(row: Row, record: Any) -> dict[str, Any]:
     """Take what is said about the conversation. Unknown columns are its metadata."""
     hidden, answer = dict(as_mapping(row.pop("hidden", None))), row.pop("answer", None)
-    for name in HIDDEN:
-        if name in row and not isinstance(row[name], bool):
-            hidden.setdefault("reference", row.pop(name))
-    if isinstance(answer, list | dict):
-        hidden.setdefault("reference", answer)
+    reference = take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
+    if reference is None and isinstance(answer, list | dict):
+        reference = answer
+    if reference is not None:
+        hidden.setdefault("reference", reference)
     choices = as_mapping(row.get("choices")).get("text", row.get("choices"))
     if isinstance(choices, list) and all(isinstance(item, str) for item in choices):
         row.pop("choices")
@@ -196,9 +184,7 @@ def _about(row: Row, record: Any) -> dict[str, Any]:
     about: dict[str, Any] = {
         "task": take(row, *TASKS),
         "group": take(row, "group", "group_id"),
-        "split": row.pop("split", None),
-        "temperature": row.pop("temperature", None),
-        "question": row.pop("question", None),
+        **{name: row.pop(name, None) for name in ("split", "temperature", "question")},
         "choices": choices,
         "answer": str(answer) if isinstance(answer, str | int | float) else None,
         "hidden": hidden,
