@@ -244,7 +244,7 @@ class RunContext:
 
     def _note_batches(self, path: Path) -> None:
         """Add a note on batches that the provider still works on."""
-        from convbench.engine.batch_log import open_batches
+        from convbench.engine.batches import open_batches
 
         if batches := open_batches(path):
             calls, name = sum(len(sent.calls) for sent in batches), shell_path(path)

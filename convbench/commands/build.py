@@ -107,7 +107,6 @@ def _build_on_ray(options: BuildOptions, context: RunContext) -> BuildAnswer:
 
     Raises UsageError without `--run`, RunError if that run is there or a part failed.
     """
-    from convbench.engine.budget import Estimate
     from convbench.engine.journal import Journal
     from convbench.engine.ray import run_shards
     from convbench.rollout.build import BuildResult, BuildSummary
@@ -137,7 +136,7 @@ def _build_on_ray(options: BuildOptions, context: RunContext) -> BuildAnswer:
     result = BuildResult(path, merged.manifest, built=built, splits=splits)
     context.answer = answer = _make_answer(result)
     if context.session is not None:
-        context.session.ledger.book(Estimate(*Journal(merged.calls_file).total_cost()))
+        context.session.ledger.all.add(Journal(merged.calls_file).total_cost())
     context.add_next(judge_line(merged.manifest, options.specs, run_option(path)))
     return answer
 

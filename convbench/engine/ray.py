@@ -20,15 +20,8 @@ from convbench.errors import MissingDependency, RunError
 from convbench.util.guard import guard_command
 from convbench.util.install import with_extra
 
-RETRIES = -1
-"""Restarts of a task whose node or process is lost: without limit, since each resumes."""
-FAILED = 3
-"""Most starts of a shard whose command fails by itself before it is given up."""
-
-
-def shard_folders(run: Path, shards: int) -> list[Path]:
-    """Return the folders of the shards' runs, in their order: `RUN-shards/0` and so on."""
-    return [run.with_name(f"{run.name}-shards") / str(number) for number in range(shards)]
+RETRIES = 100
+"""Restarts of a shard whose node or process is lost; each resumes its run."""
 
 
 def run_shards(
@@ -48,44 +41,28 @@ def run_shards(
     command then resumes.
     """
     ray = _connect(address)
-    folders = shard_folders(run.resolve(), shards)
+    place = run.resolve().with_name(f"{run.name}-shards")
+    place.mkdir(parents=True, exist_ok=True)
+    folders = [place / str(number) for number in range(shards)]
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(run_command)
-    running: dict[Any, int] = {}
-    starts = dict.fromkeys(range(shards), 0)
-
-    def start(number: int) -> None:
-        folder = folders[number]
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        more = ["--shard", f"{number}/{shards}", "--run", str(folder), "--quiet"]
-        if budget is not None:
-            more += ["--budget", str(budget / shards)]
-        if budget_tokens is not None:
-            more += ["--budget-tokens", str(budget_tokens // shards)]
-        starts[number] += 1
-        log = folder.with_suffix(".log")
-        paths = [path for path in sys.path if path]
-        running[task.remote([*words, *more], os.getcwd(), paths, str(log))] = number
-
-    for number in range(shards):
-        start(number)
-    failed: list[int] = []
+    more = ["--quiet"]
+    if budget is not None:
+        more += ["--budget", str(budget / shards)]
+    if budget_tokens is not None:
+        more += ["--budget-tokens", str(budget_tokens // shards)]
+    running = []
+    for number, folder in enumerate(folders):
+        one = [*words, *more, "--shard", f"{number}/{shards}", "--run", str(folder)]
+        running.append(task.remote(one, os.getcwd(), [path for path in sys.path if path]))
     try:
-        while running:
-            ready, _ = ray.wait(list(running), timeout=1.0)
-            for handle in ready:
-                number = running.pop(handle)
-                if ray.get(handle) == 0:
-                    continue
-                if starts[number] < FAILED:
-                    start(number)
-                else:
-                    failed.append(number)
+        codes = ray.get(running)
     except BaseException:
         for handle in running:
             ray.cancel(handle, force=True)
         raise
+    failed = [folder for folder, code in zip(folders, codes, strict=True) if code != 0]
     if failed:
-        log = folders[failed[0]].with_suffix(".log")
+        log = failed[0].with_suffix(".log")
         last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it wrote nothing"]
         raise RunError(
             f"{len(failed)} of {shards} shards failed, the first with: {last[0][:300]}; log {log}; "
@@ -94,16 +71,16 @@ def run_shards(
     return folders
 
 
-def run_command(words: Sequence[str], folder: str, paths: Sequence[str], log: str) -> int:
+def run_command(words: Sequence[str], folder: str, paths: Sequence[str]) -> int:
     """Run `convbench WORDS` on a node, in a process that ends with the task; return its exit code.
 
-    `folder` becomes its current folder, `paths` its PYTHONPATH; output is appended to the file
-    `log`. Its environment is the node's own.
+    `folder` becomes its current folder, `paths` its PYTHONPATH; output is appended to the log of
+    the run, which is the last word. Its environment is the node's own.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = guard_command([sys.executable, "-m", "convbench", *words])
     with (
-        open(log, "ab") as file,
+        open(Path(words[-1]).with_suffix(".log"), "ab") as file,
         subprocess.Popen(  # noqa: S603 - our own command
             command, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment, cwd=folder
         ) as process,

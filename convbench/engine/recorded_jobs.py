@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from convbench.engine.caller import Caller
-from convbench.engine.jobs import Summary, run_jobs
+from convbench.engine.jobs import Stopped, Summary, run_jobs, stop_reason
 from convbench.errors import FatalModelError
 from convbench.store.jsonl import Appender
 
@@ -30,26 +30,15 @@ class RecordedJobs(ABC, Generic[J, R]):
 
     @abstractmethod
     async def result(self, job: J) -> R:
-        """Do a job and return its result.
-
-        An exception that does not stop the run goes to `failed_result`.
-        """
+        """Do a job and return its result; an exception that does not stop the run fails the job."""
 
     @abstractmethod
     def failed_result(self, job: J, error: Exception) -> R | None:
-        """Return the result to record for a job that raised an error; None writes no record.
-
-        The job counts as failed either way.
-        """
+        """Return the result to record for a job that raised an error; None writes no record."""
 
     @abstractmethod
     def owns(self, key: str) -> bool:
         """Return True if a call with this key in the journal belongs to these jobs."""
-
-    def key_prefix(self, job: J) -> str | None:
-        """Return the prefix of a job's keys in the journal, whose calls are dropped from memory
-        once the job's record is written; None, the default, keeps them."""
-        return None
 
     def record(self, job: J, result: R) -> bytes:
         """Return the line that is written for a job's result: by default its JSON."""
@@ -64,10 +53,8 @@ class RecordedJobs(ABC, Generic[J, R]):
         """Count a record that was written; by default nothing is done."""
 
     def unreadable(self, result: R) -> str | None:
-        """Return why a model's reply could not be parsed; None, the default, for any other result.
-
-        Too many in a row stop the run.
-        """
+        """Return why a model's reply could not be parsed, which too often in a row stops the run;
+        None, the default, for any other result."""
         return None
 
 
@@ -75,45 +62,43 @@ async def run_recorded(work: RecordedJobs[J, R], caller: Caller, concurrency: in
     """Run jobs, at most `concurrency` at once (all with batches), append their records; return how
     they ended.
 
-    Open batches are collected and the calls of these jobs loaded from the journal first, and
-    forgotten once a job's record is written, so that a crash loses only the calls in flight.
+    Open batches are collected and the calls of these jobs loaded from the journal first, so that a
+    crash loses only the calls in flight.
     """
-    total = len(work)
     if caller.batches is not None:
         await caller.batches.collect_open()
     if caller.journal is not None:
         caller.journal.load_calls(work.owns)
-    if caller.batches is not None or concurrency > total:
-        # a job that waits for a batch costs next to nothing; a worker without a job costs memory
-        concurrency = total
-    caller.status.total = total
-    with Appender(work.file) as file:
+    caller.status.total = total = len(work)
+    if caller.batches is not None:
+        concurrency = total  # a job that waits for a batch costs next to nothing
+    counts, unreadable = {False: 0, True: 0}, 0
 
-        def write_record(job: J, result: R) -> None:
-            file.write(work.record(job, result))
-            prefix = work.key_prefix(job)
-            if caller.journal is not None and prefix is not None:
-                caller.journal.forget_calls(prefix)
-            work.count(job, result)
-
-        def record_error(job: J, error: Exception) -> None:
+    async def run_job(job: J) -> None:
+        nonlocal unreadable
+        failed, fault, result = True, None, None
+        try:
+            result = await work.result(job)
+        except Exception as error:
+            if isinstance(error, Stopped) or stop_reason(error) is not None:
+                raise
             result = work.failed_result(job, error)
-            if result is not None:
-                write_record(job, result)
+        else:
+            failed, fault = work.is_failed(result), work.unreadable(result)
+        if result is not None:
+            file.write(work.record(job, result))
+            work.count(job, result)
+        counts[failed] += 1
+        caller.status.done += not failed
+        caller.status.failed += failed
+        if fault is not None or not failed:
+            unreadable = 0 if fault is None else unreadable + 1
+        if unreadable >= caller.retry.unreadable:
+            raise FatalModelError(
+                f"{unreadable} results in a row could not be parsed, the last: {fault}; look at "
+                "the replies (convbench view) and change the prompt or the model before you resume"
+            )
 
-        def stop_after(result: R) -> FatalModelError | None:
-            fault = work.unreadable(result)
-            if fault is None and work.is_failed(result):
-                return None  # failed for another reason, which says nothing about replies
-            return caller.count_unreadable(fault)
-
-        return await run_jobs(
-            work.jobs(),
-            work.result,
-            concurrency=concurrency,
-            on_done=write_record,
-            on_error=record_error,
-            status=caller.status,
-            failed=work.is_failed,
-            stops=stop_after,
-        )
+    with Appender(work.file) as file:
+        interrupted, stopped = await run_jobs(work.jobs(), run_job, min(concurrency, total))
+    return Summary(counts[False], counts[True], interrupted, stopped)

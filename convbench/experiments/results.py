@@ -191,7 +191,7 @@ def _cell_cost(run: Run) -> _Cost:
             cost.unpriced += unknown
     journals = [Journal(file).total_cost() for file in sorted(run.path.rglob(CALLS))]
     cost.tokens = max(cost.tokens, sum(count for count, _ in journals))
-    spent = sum(usd for _, usd in journals)
+    spent = sum(usd or 0.0 for _, usd in journals)
     cost.total = max(cost.conversations + cost.judges, spent)
     return cost
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench import catalog
-from convbench.engine.jobs import begin_anew, stopped_together
+from convbench.engine.jobs import stopped_together
 from convbench.errors import ConvbenchError
 from convbench.experiments.cells import (
     PlannedStep,
@@ -78,12 +78,8 @@ def run_tasks(
         for number in range(len(tasks)):
             do(number, 0)
         return
-    with _interrupt_on_sigterm():
-        try:
-            with ThreadPoolExecutor(max_threads, "step") as threads, stopped_together():
-                _TaskRun(tasks, do, threads, max_threads).run_all()
-        finally:
-            begin_anew()
+    with _interrupt_on_sigterm(), stopped_together(max_threads) as threads:
+        _TaskRun(tasks, do, threads, max_threads).run_all()
 
 
 class _TaskRun:

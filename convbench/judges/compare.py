@@ -155,10 +155,6 @@ class PairUnit(Unit[PairOrder, Comparison]):
         """Return whether a journal key belongs to one of these orders."""
         return key.rpartition("#")[0] in self._keys
 
-    def key_prefix(self, job: PairOrder) -> str:
-        """Return the prefix of the journal keys of an order."""
-        return f"{pair_key(self.judge, job)}#"
-
     def count(self, job: PairOrder, result: Comparison) -> None:
         """Add a finished comparison to the known ones, and count a failure."""
         self._left.known[comparison_key(result)] = result

@@ -309,10 +309,6 @@ class GroupUnit(Unit[ConversationGroup, tuple[Verdict, ...]]):
         """Return whether a journal key belongs to one of these groups."""
         return key.rpartition("#")[0] in self._keys
 
-    def key_prefix(self, job: ConversationGroup) -> str:
-        """Return the prefix of the journal keys of a group."""
-        return f"{group_key(self.judge, job)}#"
-
     def is_failed(self, result: tuple[Verdict, ...]) -> bool:
         """Return whether any conversation of the group got no score."""
         return any(verdict.failure is not None for verdict in result)

@@ -155,10 +155,6 @@ class ConversationUnit(Unit[Conversation, Verdict]):
         name = key.removeprefix(self._prefix)
         return name != key and name.split("#")[0] in self._pending
 
-    def key_prefix(self, job: Conversation) -> str:
-        """Return the prefix of the journal keys of a conversation."""
-        return f"{self._prefix}{job.conversation_id}#"
-
     def count(self, job: Conversation, result: Verdict) -> None:
         """Count the failure of a verdict, if it has one."""
         self.summary.count_failure(result.failure)

@@ -1,16 +1,19 @@
 """Providers' batches: many calls are sent at once at a lower price, and their replies arrive later.
 
-OpenAI's interface is a file of requests, a batch of it, files of results; Anthropic's a list of
-requests, translated by litellm, so that a batch asks the same as a single call would. A batch is
-sent under a `mark` of ours, with which the names of its requests begin: `MARK-0`, `MARK-1`.
+    line, unsent = batches.request_line("MARK-0", messages, sampling)
+    name = await batches.create("MARK", [line])
+    state = await batches.state(name)                   until state.ended
+    async for request, outcome in batches.results(name, state): ...
+
+OpenAI takes a file of requests and gives files of results; Anthropic takes a list of requests,
+translated by litellm, so that a batch asks the same as a single call would. A batch has a mark of
+ours, with which the names of its requests begin. Errors are those of `Model.complete`.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
@@ -20,76 +23,52 @@ import orjson
 
 from convbench.errors import BrokenReply, FatalModelError, ModelError, TransientModelError
 from convbench.models.model import no_batches
-from convbench.models.openai import JSON, HttpClient
+from convbench.models.openai import JSON, HttpClient, ServedModel
 from convbench.models.parameters import unsent_names
 from convbench.models.prices import Price
 from convbench.schema import Completion, Message, Sampling
-from convbench.util.untrusted import loads, safe_count
+from convbench.util.untrusted import loads
 
 if TYPE_CHECKING:
     from convbench.models.litellm_model import LitellmModel
     from convbench.models.openai import OpenAIModel
 
-Outcome = Completion | ModelError
-"""The result of one request: a reply or an error."""
-ID = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
-"""Valid names of a provider's batch or file, which become part of an address."""
-PAGES = 20
-"""Most pages of a provider's list of batches that are searched."""
-ROUTE = "/v1/chat/completions"
 MARK = "convbench"
 """Field of a batch's metadata that holds our mark (OpenAI)."""
 ENDED = ("completed", "failed", "expired", "cancelled")
-FULL = re.compile(r"token_limit|enqueued token", re.IGNORECASE)
-"""A refusal because too many tokens are queued (OpenAI)."""
-ANTHROPIC, VERSION = "https://api.anthropic.com", "2023-06-01"
 SCHEMAS = "structured-outputs-2025-11-13"
-"""The beta header of Anthropic for replies by a schema."""
+"""The beta of Anthropic for replies by a schema."""
+AGAIN = ("rate_limit_error", "api_error", "overloaded_error")
+"""Kinds of Anthropic's errors that another try may not get."""
 SKEW_S = 300.0
-"""Most seconds by which a provider's clock and ours may differ."""
-STATUS = {
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "overloaded_error": 529,
-}
-"""Kinds of Anthropic's errors → HTTP statuses that an ordinary call gets."""
+
+Line = tuple[bytes, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """The state of one batch, as the provider reports it."""
+    """The state of one batch: the provider's word, numbers of requests that are answered and that
+    failed, the addresses of results once it has ended, why the whole batch was refused."""
 
     status: str
-    """The status in the provider's own word."""
     ended: bool
-    done: int = 0
-    """Requests answered so far."""
-    failed: int = 0
-    """Requests that failed so far."""
-    files: tuple[str, ...] = ()
-    """Names of the files of results, once it has ended."""
+    done: int
+    failed: int
+    files: tuple[str, ...]
     refused: str | None = None
-    """Why the whole batch was refused; None if it was not."""
-
-    @property
-    def full(self) -> bool:
-        """Return True if it was refused because too many tokens are queued."""
-        return bool(self.refused and FULL.search(self.refused))
 
 
-class Batches(ABC):
-    """The batches of one model. Errors are those of `Model.complete`."""
+class MissingBatch(FatalModelError):
+    """The provider does not know a batch that was sent."""
 
-    most_requests: int
-    """Most requests of one batch."""
-    most_bytes = 64 << 20
-    """Most bytes of one batch."""
 
-    def __init__(self, model: Any, url: str, http: HttpClient, price: Price | None) -> None:
+class _Batches:
+    """The batches of one model at one address."""
+
+    most_bytes, most_requests = 64 << 20, 50_000
+    """Most bytes and requests of one batch."""
+
+    def __init__(self, model: ServedModel, url: str, http: HttpClient, price: Price | None) -> None:
         self.ref: str = model.ref
         self._model, self._url, self._http, self._price = model, url, http, price
         self._sent: dict[str, Any] = {}
@@ -99,31 +78,41 @@ class Batches(ABC):
         """Return the dollars of so many prompt and reply tokens in a batch; None if unknown."""
         return self._price.cost_of(prompt, reply) if self._price else None
 
-    def unsent(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the names of the parameters that are set in `sampling` but not sent."""
-        return unsent_names(sampling, self._model.parameters.request_fields(sampling))
+    def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> Line:
+        """Return one request as a line of JSON, and the names of parameters that are set in
+        `sampling` but not sent. Raise ModelError if it cannot be built."""
+        while True:  # each round leaves one more parameter out, which litellm refuses
+            fields = self._model.request_fields(messages, sampling)
+            self._sent |= fields
+            try:
+                line = orjson.dumps({"custom_id": name, **self._translated(fields)})
+                return line, unsent_names(sampling, fields)
+            except ModelError as refusal:
+                if not self._model.parameters.learn(refusal, fields):
+                    raise
 
-    @abstractmethod
-    def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
-        """Return one request as JSON on one line. Raise ModelError if it cannot be built."""
-
-    @abstractmethod
-    async def create(self, mark: str, lines: Sequence[bytes]) -> str:
-        """Create a batch of these requests and return its name. After a TransientModelError other
-        than a rate limit it may have been created nevertheless."""
-
-    @abstractmethod
-    async def find(self, mark: str, since: float, total: int, known: Collection[str]) -> str | None:
-        """Return the provider's name of the batch with this mark, created at `since` (seconds since
-        the epoch) with `total` requests; None without one. It is none of `known`."""
-
-    @abstractmethod
-    async def state(self, batch: str) -> BatchState:
-        """Return the state of a batch. Raise FatalModelError if the provider does not know it."""
-
-    @abstractmethod
-    def results(self, batch: str, state: BatchState) -> AsyncIterator[tuple[str, Outcome]]:
+    async def results(
+        self, batch: str, state: BatchState
+    ) -> AsyncIterator[tuple[str, Completion | ModelError]]:
         """Yield (name of the request, completion or error) in any order."""
+        for url in state.files:
+            async with self._http.request("GET", url, headers={}) as reply:
+                if reply.status != 200:
+                    body = await reply.content.read(16 << 10)
+                    raise self._error(reply.status, body, reply.headers, batch)
+                async for line in reply.content:
+                    try:
+                        row = loads(line)
+                        name = str(row["custom_id"])
+                    except (ValueError, TypeError, KeyError):
+                        continue  # no result
+                    try:
+                        yield name, self._read_result(row)
+                    except ModelError as error:
+                        yield name, error
+                    except Exception as error:  # noqa: BLE001 - litellm's, too
+                        why = type(error).__name__
+                        yield name, BrokenReply(f"{self.ref}: unreadable reply ({why})")
 
     async def cancel(self, batch: str) -> None:
         """Ask the provider to cancel a batch; what is answered by then is billed and collected."""
@@ -133,269 +122,165 @@ class Batches(ABC):
         """Close connections."""
         await self._http.aclose()
 
-    async def _pages(self, after: str) -> AsyncIterator[list[dict[str, Any]]]:
-        """Yield the provider's list of batches, newest first, a page at a time."""
-        query = "?limit=100"
-        for _ in range(PAGES):
-            page = await self._request("GET", query)
-            rows = [row for row in page.get("data") or () if isinstance(row, dict)]
-            yield rows
-            if not rows or not page.get("has_more"):
-                return
-            query = f"?limit=100&{after}={self._check_name(rows[-1].get('id'))}"
-
-    def _check_name(self, value: object) -> str:
-        if isinstance(value, str) and ID.fullmatch(value):
-            return value
-        raise BrokenReply(f"{self.ref}: found {str(value)[:60]!r} as the name of a batch or file")
-
-    async def _lines(self, batch: str, url: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield the results in a file that name their request; raise FatalModelError if it is
-        gone."""
-        async with self._http.request("GET", url, headers={}) as reply:
-            if reply.status == 404:
-                raise self._missing(batch)
-            if reply.status != 200:
-                body = await reply.content.read(16 << 10)
-                raise self._model.refusal(reply.status, body, reply.headers)
-            async for line in reply.content:
-                try:
-                    row = loads(line)
-                except ValueError:
-                    continue
-                if isinstance(row, dict) and isinstance(row.get("custom_id"), str):
-                    yield row
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: Mapping[str, str] = JSON,
-        url: str | None = None,
-    ) -> dict[str, Any]:
-        """Return the JSON object of one reply. Raises ModelError for any other reply."""
-        address = url or self._url + path
-        status, raw, replied = await self._http.send(method, address, body, headers)
-        if status in (404, 405) and (url or not path):
-            raise FatalModelError(f"{self.ref}: HTTP {status} at {address}; {no_batches(self.ref)}")
-        if status == 404:
-            raise self._missing(path.split("/")[1].split("?")[0])
+    async def _request(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the JSON of one reply, from an address below the batches' or from another one."""
+        url = path if "://" in path else self._url + path
+        headers = JSON if isinstance(body, bytes) else {}
+        status, raw, replied = await self._http.send(method, url, body, headers)
         if status not in (200, 201):
-            raise self._model.refusal(status, raw, replied)
+            raise self._error(status, raw, replied, url.removeprefix(self._url).split("?")[0])
         try:
-            reply = loads(raw)
+            return loads(raw)
         except ValueError:
-            reply = None
-        if not isinstance(reply, dict):
-            raise BrokenReply(f"{self.ref}: the reply about a batch is not JSON")
-        return reply
+            raise BrokenReply(f"{self.ref}: the reply about a batch is not JSON") from None
 
-    def _missing(self, batch: str) -> FatalModelError:
-        return MissingBatch(
-            f"{self.ref}: HTTP 404: no batch {batch}, or its results are gone; is this the key and "
-            "the server that it was sent with? To send its calls again: convbench cancel RUN"
-        )
+    def _error(self, status: int, raw: bytes, headers: Any, batch: str) -> ModelError:
+        """Return the error of a refused request about `batch`, or about none of them ("")."""
+        if status in (404, 405) and (not batch or "://" in batch):
+            return FatalModelError(f"{self.ref}: HTTP {status}; {no_batches(self.ref)}")
+        if status == 404:
+            return MissingBatch(
+                f"{self.ref}: HTTP 404: no batch {batch.strip('/')}, or its results are gone; is "
+                "this the key and the server that it was sent with? To send its calls again: "
+                "convbench cancel RUN"
+            )
+        return self._model.refusal(status, raw, headers)
 
     def _refused(self, status: int, body: Any) -> ModelError:
         """Return the error of one refused request; a TransientModelError if what is refused is left
         out from now on."""
-        error: ModelError = self._model.refusal(status, body, {})
-        if self._model.parameters.learn(error, self._sent):
-            return TransientModelError(str(error))
-        return error
+        error = self._model.refusal(status, body, {})
+        learnt = self._model.parameters.learn(error, self._sent)
+        return TransientModelError(str(error)) if learnt else error
+
+    def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return a request's fields in the provider's form."""
+        raise NotImplementedError
+
+    def _read_result(self, row: Any) -> Completion:
+        """Return the reply in a line of results; raise ModelError if it has none."""
+        raise NotImplementedError
 
 
-class MissingBatch(FatalModelError):
-    """The provider does not know a batch that was sent."""
+class OpenAIBatches(_Batches):
+    """Batches of one model of one OpenAI-compatible server, with our mark in their metadata."""
 
-
-class OpenAIBatches(Batches):
-    """Batches of one model of one OpenAI-compatible server."""
-
-    most_requests = 50_000
+    _model: OpenAIModel
 
     def __init__(self, model: OpenAIModel, price: Price | None) -> None:
         super().__init__(model, model.base + "/batches", model.http, price)
 
-    def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
-        """Return one line of the file of requests."""
-        body = self._model.request_fields(messages, sampling)
-        self._sent |= body
-        return orjson.dumps({"custom_id": name, "method": "POST", "url": ROUTE, "body": body})
-
     async def create(self, mark: str, lines: Sequence[bytes]) -> str:
-        """Upload the lines as a file and create a batch of it, with `mark` in its metadata."""
+        """Create a batch of these requests and return the provider's name for it. After a
+        TransientModelError other than a rate limit it may have been created nevertheless."""
         from aiohttp import FormData
 
-        form = FormData()
+        form, content = FormData(), BytesIO(b"\n".join(lines))
         form.add_field("purpose", "batch")
-        content = BytesIO(b"\n".join(lines))
         form.add_field("file", content, filename=f"{mark}.jsonl", content_type="application/jsonl")
-        files = self._model.base + "/files"
-        file = self._check_name((await self._request("POST", "", form, {}, files)).get("id"))
+        file = await self._request("POST", self._model.base + "/files", form)
         body = {
-            "input_file_id": file,
-            "endpoint": ROUTE,
+            "input_file_id": file["id"],
+            "endpoint": "/v1/chat/completions",
             "completion_window": "24h",
-            "metadata": {MARK: mark},
         }
-        return self._check_name((await self._request("POST", "", orjson.dumps(body))).get("id"))
+        made = await self._request("POST", "", orjson.dumps({**body, "metadata": {MARK: mark}}))
+        return str(made["id"])
 
-    async def find(self, mark: str, since: float, total: int, known: Collection[str]) -> str | None:
-        """Return the name of the listed batch with this mark, which is certain."""
-        async for rows in self._pages("after"):
-            for row in rows:
-                metadata = row.get("metadata")
-                if isinstance(metadata, dict) and metadata.get(MARK) == mark:
-                    return self._check_name(row.get("id"))
-        return None
+    async def find(self, mark: str, since: float, total: int, known: Collection[Any]) -> str | None:
+        """Return the name of the batch with this mark, which is certain; None without one."""
+        rows = (await self._request("GET", "?limit=100"))["data"]
+        ours = (row["id"] for row in rows if (row.get("metadata") or {}).get(MARK) == mark)
+        return next(ours, None)
 
     async def state(self, batch: str) -> BatchState:
-        """Return the state of a batch; `refused` is the first error of a failed one."""
+        """Return the state of a batch. Raise MissingBatch if the provider does not know it."""
         row = await self._request("GET", f"/{batch}")
-        status, counts = str(row.get("status"))[:40], row.get("request_counts") or {}
+        status, counts = str(row["status"]), row.get("request_counts") or {}
         names = [row[name] for name in ("output_file_id", "error_file_id") if row.get(name)]
-        refused = None
-        if status == "failed":
-            reasons = (row.get("errors") or {}).get("data")
-            refused = str(self._model.refusal(400, reasons, {})).removeprefix(f"{self.ref}: ")
-        return BatchState(
-            status,
-            status in ENDED,
-            safe_count(counts.get("completed")) or 0,
-            safe_count(counts.get("failed")) or 0,
-            tuple(map(self._check_name, names)),
-            refused,
-        )
+        files = tuple(f"{self._model.base}/files/{name}/content" for name in names)
+        done, failed = counts.get("completed", 0), counts.get("failed", 0)
+        reasons = (row.get("errors") or {}).get("data")
+        refused = str(self._model.refusal(400, reasons, {})) if status == "failed" else None
+        return BatchState(status, status in ENDED, done, failed, files, refused)
 
-    async def results(self, batch: str, state: BatchState) -> AsyncIterator[tuple[str, Outcome]]:
-        """Yield (name, completion or error) of the output file's lines, then the error file's."""
-        for file in state.files:
-            async for row in self._lines(batch, f"{self._model.base}/files/{file}/content"):
-                yield row["custom_id"], self._outcome(row)
+    def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return {"method": "POST", "url": "/v1/chat/completions", "body": fields}
 
-    def _outcome(self, row: dict[str, Any]) -> Outcome:
+    def _read_result(self, row: Any) -> Completion:
         response = row.get("response")
-        if not isinstance(response, dict):
-            error: ModelError = self._model.refusal(500, row.get("error") or "no reply", {})
-            return error
-        if response.get("status_code") != 200:
-            status = safe_count(response.get("status_code")) or 500
-            return self._refused(status, response.get("body"))
-        try:
-            reply: Completion = self._model.completion_of(response.get("body"), self._price)
-        except ModelError as error:
-            return error
-        return reply
+        if not response:
+            raise self._model.refusal(500, row.get("error") or "no reply", {})
+        if response["status_code"] != 200:
+            raise self._refused(response["status_code"], response.get("body"))
+        return self._model.completion_of(response["body"], self._price)
 
 
-class AnthropicBatches(Batches):
+class AnthropicBatches(_Batches):
     """Message batches of one model. They carry no mark of ours: one whose creation was not
     confirmed is recognised by its time and size, and then by the names in its results."""
 
     most_requests = 100_000
+    _model: LitellmModel
 
     def __init__(self, model: LitellmModel, price: Price | None, api_base: str | None) -> None:
-        headers = {"anthropic-version": VERSION}
-        if key := os.environ.get("ANTHROPIC_API_KEY"):
-            headers["x-api-key"] = key
-        url = (api_base or ANTHROPIC) + "/v1/messages/batches"
+        key = os.environ.get("ANTHROPIC_API_KEY")
+        headers = {"anthropic-version": "2023-06-01", "anthropic-beta": SCHEMAS}
+        headers |= {"x-api-key": key} if key else {}
+        url = (api_base or "https://api.anthropic.com") + "/v1/messages/batches"
         super().__init__(model, url, HttpClient(model.ref, url, headers), price)
 
-    def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
-        """Return one request as a JSON object with `custom_id` and `params`.
-
-        Parameters that litellm refuses for this model are left out and remembered.
-        """
-        while True:  # each round leaves another one out
-            fields = self._model.request_fields(messages, sampling)
-            self._sent |= fields
-            try:
-                return orjson.dumps({"custom_id": name, "params": self._translated(fields)})
-            except Exception as error:
-                refusal = self._model.error_of(error)
-                if not self._model.parameters.learn(refusal, fields):
-                    raise refusal from error
-
-    def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a call's fields as Anthropic's API expects them."""
-        config, name = self._model.litellm.AnthropicConfig(), self.ref.partition("/")[2]
-        messages = [dict(message) for message in fields["messages"]]
-        parameters = {key: value for key, value in fields.items() if key != "messages"}
-        optional = config.map_openai_params(parameters, {}, name, False)
-        optional.pop("json_mode", None)  # litellm's own note of how it reads the reply
-        body: dict[str, Any] = config.transform_request(name, messages, optional, {}, {})
-        return {**body, **self._model.parameters.extra_body}
-
     async def create(self, mark: str, lines: Sequence[bytes]) -> str:
-        """Send a batch of these lines and return the provider's name for it."""
+        """Create a batch as `OpenAIBatches.create` does."""
         body = b'{"requests":[' + b",".join(lines) + b"]}"
-        schemas = any(b'"output_format":' in line for line in lines)
-        headers = {**JSON, **({"anthropic-beta": SCHEMAS} if schemas else {})}
-        return self._check_name((await self._request("POST", "", body, headers)).get("id"))
+        return str((await self._request("POST", "", body))["id"])
 
-    async def find(self, mark: str, since: float, total: int, known: Collection[str]) -> str | None:
-        """Return the name of the listed batch with `total` requests whose time is nearest to
-        `since`, at most 300 s apart (clocks differ); None without one."""
+    async def find(self, mark: str, since: float, total: int, known: Collection[Any]) -> str | None:
+        """Return the name of the batch with `total` requests, none of `known`, that was created
+        nearest to `since` (seconds since the epoch), at most 300 s apart (clocks differ)."""
         found: list[tuple[float, str]] = []
-        async for rows in self._pages("after_id"):
-            for row in rows:
-                apart = abs(_created_at(row) - since)
-                counts = row.get("request_counts") or {}
-                same = sum(safe_count(count) or 0 for count in counts.values()) == total
-                if same and apart <= SKEW_S and row.get("id") not in known:
-                    found.append((apart, self._check_name(row.get("id"))))
-            if rows and _created_at(rows[-1]) < since - SKEW_S:
-                break
+        for row in (await self._request("GET", "?limit=100"))["data"]:
+            apart = abs(datetime.fromisoformat(row["created_at"]).timestamp() - since)
+            same = sum(row["request_counts"].values()) == total
+            if same and apart <= SKEW_S and row["id"] not in known:
+                found.append((apart, row["id"]))
         return min(found)[1] if found else None
 
     async def state(self, batch: str) -> BatchState:
-        """Return the state of a batch: `failed` counts all requests that are over without reply."""
+        """Return the state of a batch as `OpenAIBatches.state` does."""
         row = await self._request("GET", f"/{batch}")
-        status, counts = str(row.get("processing_status"))[:40], row.get("request_counts") or {}
-        bad = sum(safe_count(counts.get(name)) or 0 for name in ("errored", "canceled", "expired"))
-        return BatchState(status, status == "ended", safe_count(counts.get("succeeded")) or 0, bad)
+        status, counts = str(row["processing_status"]), row["request_counts"]
+        failed = counts["errored"] + counts["canceled"] + counts["expired"]
+        files = (f"{self._url}/{batch}/results",)  # whatever address it says
+        return BatchState(status, status == "ended", counts["succeeded"], failed, files)
 
-    async def results(self, batch: str, state: BatchState) -> AsyncIterator[tuple[str, Outcome]]:
-        """Yield (name, completion or error) of each result; their own address is not used."""
-        async for row in self._lines(batch, f"{self._url}/{batch}/results"):
-            yield row["custom_id"], self._outcome(row)
+    def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
+        config, model = self._model.litellm.AnthropicConfig(), self.ref.partition("/")[2]
+        rest = {key: value for key, value in fields.items() if key != "messages"}
+        said = [dict(message) for message in fields["messages"]]
+        try:
+            optional = config.map_openai_params(rest, {}, model, False)
+            optional.pop("json_mode", None)  # litellm's own note of how it reads the reply
+            body = config.transform_request(model, said, optional, {}, {})
+        except Exception as error:
+            raise self._model.error_of(error) from error
+        return {"params": {**body, **self._model.parameters.extra_body}}
 
-    def _outcome(self, row: dict[str, Any]) -> Outcome:
-        result = row.get("result") or {}
-        kind = str(result.get("type"))[:40]
-        if kind == "succeeded":
-            return self._completion(result.get("message"))
-        if kind != "errored":
-            return TransientModelError(f"{self.ref}: the request was {kind} in its batch")
-        error = result.get("error") or {}
-        inner = error.get("error") or error
-        return self._refused(STATUS.get(str(inner.get("type")), 400), {"error": inner})
-
-    def _completion(self, message: Any) -> Outcome:
-        """Return the completion in a message, parsed as litellm parses a call's, or an error."""
+    def _read_result(self, row: Any) -> Completion:
         import httpx
 
-        litellm = self._model.litellm
-        try:
-            reply = litellm.AnthropicConfig().transform_parsed_response(
-                completion_response=message,
-                raw_response=httpx.Response(200, json=message),
-                model_response=litellm.ModelResponse(),
-            )
-        except Exception as error:  # noqa: BLE001 - whatever litellm makes of it
-            return BrokenReply(f"{self.ref}: reply is not a message ({type(error).__name__})")
-        try:
-            completion: Completion = self._model.read_reply(reply, self._price)
-        except ModelError as error:
-            return error
-        return completion
+        result, litellm = row["result"], self._model.litellm
+        if result["type"] == "errored":
+            error = result["error"].get("error") or result["error"]
+            raise self._refused(529 if error.get("type") in AGAIN else 400, {"error": error})
+        if result["type"] != "succeeded":
+            raise TransientModelError(f"{self.ref}: the request was {result['type']} in its batch")
+        reply = litellm.AnthropicConfig().transform_parsed_response(
+            completion_response=result["message"],
+            raw_response=httpx.Response(200),
+            model_response=litellm.ModelResponse(),
+        )
+        return self._model.read_reply(reply, self._price)
 
 
-def _created_at(row: dict[str, Any]) -> float:
-    """Return when a batch was created, in seconds since the epoch; 0 if it does not say."""
-    try:
-        return datetime.fromisoformat(str(row.get("created_at"))[:40]).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return 0.0
+Batches = OpenAIBatches | AnthropicBatches

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from convbench.engine import run_in_loop
-from convbench.engine.batch_log import FILE, BatchLog, SentBatch
+from convbench.engine.batches import BatchLog, SentBatch
 from convbench.engine.session import Session
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.batches import Batches, BatchState, MissingBatch
@@ -91,7 +91,7 @@ def cancel_batches(run: Run, calls: CallOptions) -> BatchesStatus:
 
 
 def _read_batches(run: Run) -> BatchesStatus:
-    batches = BatchLog(run.path / FILE).read_batches()
+    batches = BatchLog(run.path).read_batches()
     shown = [BatchStatus(sent, age_s=max(0.0, time.time() - sent.begun)) for sent in batches]
     return BatchesStatus(run, shown)
 
@@ -113,8 +113,8 @@ async def _ask_provider(
     except MissingBatch as error:
         shown.problem = str(error)
         if end:
-            log = BatchLog(run.path / FILE)
-            log.write_note(shown.sent, ended="gone")
+            log = BatchLog(run.path)
+            log.note(shown.sent, ended="gone")
             log.close()
     except (ConvbenchError, TimeoutError) as error:
         shown.problem = str(error) or f"no answer within {ASK_S:g} s"
@@ -148,5 +148,5 @@ def _sent_addresses(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str
 
 def _judge_of(sent: SentBatch) -> tuple[str, str | None]:
     """Return (kind of a batch's calls, fingerprint of their judge or None)."""
-    kind, _, rest = next((key for key, _, _ in sent.calls), "").partition("/")
+    kind, _, rest = next((key for key, _, _ in sent.calls.values()), "").partition("/")
     return kind, rest.partition("/")[0] if kind in ("judge", "pair") else None

@@ -150,10 +150,6 @@ class BuildJobs(RecordedJobs[Rollout, Conversation]):
         """
         return key.rpartition("@")[0] in self._keys
 
-    def key_prefix(self, job: Rollout) -> str:
-        """Return what the keys of a conversation's calls begin with: its key and `@`."""
-        return f"{job.key}@"
-
     def count(self, job: Rollout, conversation: Conversation) -> None:
         """Add a conversation to `self.built`: its flags, its failure by message, its policy turns,
         and those of them that were cut by `max_tokens`."""

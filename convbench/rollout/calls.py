@@ -10,20 +10,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from convbench.engine import (
     Budget,
     Caller,
     Journal,
-    Progress,
     RetryPolicy,
     Status,
     Summary,
     run_in_loop,
+    show_progress,
 )
-from convbench.engine.batch_log import open_batches, unreplied_cost
+from convbench.engine.batches import BatchQueue, open_batches
 from convbench.engine.reply_cache import ReplyCache
 from convbench.engine.session import Session
 from convbench.errors import RunError
@@ -38,9 +37,6 @@ from convbench.schema.run import Role
 from convbench.store import Run
 from convbench.util.redact import strip_address
 from convbench.util.untrusted import check_address
-
-if TYPE_CHECKING:
-    from convbench.engine.batches import BatchQueue
 
 JOURNAL_FILE = "calls.jsonl"
 """A run's journal."""
@@ -57,22 +53,11 @@ HARMLESS = (SCRIPT, *SHIPPED_REFS)
 
 def limit_spend(session: Session, options: CallOptions, *journals: Path) -> None:
     """Set the options' limits in the session's ledger. If there is one, add the earlier spend of
-    these journals, each once. Raise UsageError for a limit that is not a number."""
-    session.ledger.set_limits(options.budget, options.budget_tokens)
+    these journals, each once."""
+    session.ledger.usd, session.ledger.tokens = options.budget, options.budget_tokens
     if session.ledger.has_limit:
         for file in journals:
-            count_journal(session.ledger, Journal(file))
-
-
-def count_journal(ledger: Budget, journal: Journal) -> None:
-    """Add the tokens and dollars of a journal's earlier calls to the ledger; do nothing if that was
-    done before (by the resolved path). A missing journal adds 0."""
-    name = str(journal.path.resolve())
-    if not ledger.has_counted(name):
-        tokens, usd = journal.total_cost()
-        batches = open_batches(journal.path.parent)
-        more = unreplied_cost(batches, journal.attempts_with_reply() if batches else ())
-        ledger.count_earlier(name, tokens + more[0], usd + more[1])
+            session.ledger.count_earlier(str(file.resolve()), Journal(file).total_cost)
 
 
 def max_calls(options: CallOptions, models: Iterable[Model]) -> int:
@@ -157,17 +142,12 @@ async def open_caller(
         if options.cache is not None:
             caller.cache = ReplyCache(options.cache)
             stack.callback(caller.cache.close)
-        queue: BatchQueue | None = None
         batched = [model for model in models if model.batches is not None]
         if batched and (options.batch or open_batches(run.path)):
-            from convbench.engine.batches import BatchQueue
-
-            queue = caller.batches = BatchQueue(caller, batched, sends=options.batch)
-            stack.push_async_callback(queue.aclose)
-        with Progress(status, label, quiet=options.quiet) as shown:
+            caller.batches = BatchQueue(caller, batched, sends=options.batch)
+            stack.push_async_callback(caller.batches.aclose)
+        with show_progress(status, label, quiet=options.quiet):
             yield caller
-            if queue is not None and (line := queue.summary_line()):
-                shown.print_line(line)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ messages shows whether it is the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,7 +17,6 @@ import orjson
 
 from convbench.answers.tags import leaves_open, split_segments
 from convbench.engine.journal import call_hash, dump_noun, iter_calls
-from convbench.engine.journal import turn_of as turn_of
 from convbench.errors import RunError
 from convbench.rollout.recorded_calls import ModelCall, conversation_calls
 from convbench.sandbox.page import html_of
@@ -398,10 +398,9 @@ def turn_calls(index: ViewIndex, conversation_id: str) -> dict[str, list[dict[st
         else:
             call["reply"] = record
     for key, call in calls.items():
-        turn = turn_of(key)
-        if turn is not None:
+        if turn := re.match(r"[0-9]+", key.rpartition("@")[2]):  # 3 of `q1#0@3` and `q1#0@3.1`
             shown = _call_json(key, call, requests.get(key))
-            by_turn.setdefault(str(turn), []).append(shown)
+            by_turn.setdefault(str(int(turn[0])), []).append(shown)
     return by_turn
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import convbench
-from convbench.engine import jobs
+from convbench.engine import recorded_jobs
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
 from convbench.models.aliases import resolve
 from convbench.store import Run
@@ -151,14 +151,14 @@ def test_a_number_beyond_reason_is_a_usage_error(here: Path, words: list[str]) -
 
 
 def test_there_are_no_more_workers_than_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks: list[Any] = []
-    add_task = jobs.Gate.add_task
+    asked: list[int] = []
+    run_jobs = recorded_jobs.run_jobs
 
-    def counted(gate: jobs.Gate, task: Any) -> None:
-        tasks.append(task)
-        add_task(gate, task)
+    async def counted(jobs: Any, work: Any, concurrency: int) -> Any:
+        asked.append(concurrency)
+        return await run_jobs(jobs, work, concurrency)
 
-    monkeypatch.setattr(jobs.Gate, "add_task", counted)
+    monkeypatch.setattr(recorded_jobs, "run_jobs", counted)
     stages.build(
         "demo",
         tasks=3,
@@ -168,7 +168,7 @@ def test_there_are_no_more_workers_than_jobs(here: Path, monkeypatch: pytest.Mon
         temperatures=(0.7,),
         concurrency=10_000,
     )
-    assert len(tasks) == 6
+    assert asked == [6]
 
 
 def test_the_nucleus_is_sent_recorded_and_evaluated_alike(here: Path) -> None:

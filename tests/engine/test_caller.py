@@ -49,8 +49,6 @@ def test_a_fifth_of_all_calls_fails_and_nothing_is_lost_or_doubled(tmp_path: Pat
     assert sorted(seen.done) == list(range(60))
     assert told["calls"] - sum(told["faults"].values()) == 180
     assert sum(told["faults"].values()) > 20
-    assert caller.status.calls == 180
-    assert caller.status.retries == sum(told["faults"].values())
     lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").open()]
     replies = [line for line in lines if "content" in line]
     assert len({line["key"] for line in replies}) == len(replies) == 180
@@ -78,18 +76,17 @@ def test_every_hang_is_bounded() -> None:
 
 
 def test_a_long_reply_has_longer_in_proportion() -> None:
-    """64 tokens are four times `long_reply`: a call that hangs is given up after 4 x 0.05 s; with
-    the usual one it has the time that is set and no more."""
+    """A call of 4,096 tokens that hangs is given up after 4 x 0.05 s; up to 1,024 it has the time
+    that is set and no more."""
     plan = Plan(poison={"question 0,": "hang"}, hang_s=60)
     said = []
     with Provider(plan) as provider:
-        for long in (16, RetryPolicy().long_reply):
-            policy = RetryPolicy(timeout_s=0.05, tries=1, long_reply=long)
+        for tokens in (4096, 64):
+            caller = Caller(retry=RetryPolicy(timeout_s=0.05, tries=1))
             model = open_model("openai/any", api_base=provider.api_base)
-            said.append(str(run_talk(Caller(retry=policy), model, range(1)).errors[0]))
+            said.append(str(run_talk(caller, model, range(1), tokens=tokens).errors[0]))
     assert "no reply within 0.2 s" in said[0]
     assert "no reply within 0.05 s" in said[1]
-    assert [RetryPolicy().seconds_for(tokens) for tokens in (64, 1024, 8192)] == [120, 120, 960]
 
 
 def test_complete_goes_on_after_a_burst_of_429_and_500() -> None:
@@ -98,7 +95,7 @@ def test_complete_goes_on_after_a_burst_of_429_and_500() -> None:
         caller = Caller(retry=RetryPolicy(concurrency=32, backoff_s=0.02))
         model = open_model("openai/any", api_base=provider.api_base)
         assert len(run_talk(caller, model, range(100)).done) == 100
-        assert caller.status.retries == 64
+        assert provider.stats.calls == 364
 
 
 def test_retry_after_is_respected() -> None:
@@ -149,8 +146,6 @@ def test_the_budget_stops_before_the_call_that_would_pass_it(tmp_path: Path) -> 
     assert seen.errors == {}
     assert used == budget.all.tokens <= 20_000
     assert used > 19_000
-    lines = (tmp_path / "calls.jsonl").read_bytes().splitlines()
-    assert sum(b'"content"' in line for line in lines) == caller.status.calls
 
 
 def test_dollars_are_counted_and_stop_too() -> None:
@@ -200,15 +195,12 @@ def test_nobody_listening_is_said_at_once() -> None:
 
 
 def test_the_status_says_what_it_waits_for() -> None:
-    from convbench.engine.progress import waiting_text
-
     with Provider(Plan(faults={"429_retry_after": 1.0}, retry_after=30)) as provider:
         status = Status()
         caller = Caller(status=status, retry=RetryPolicy(patience_s=0.0, retry_after_s=0.3))
         model = open_model("openai/any", api_base=provider.api_base)
         run_talk(caller, model, [1], turns=1)
-        said = waiting_text(status)
-    assert "rate limit of any at 127.0.0.1" in said
+    assert [name.partition(":")[0] for name in status.paused] == ["any at 127.0.0.1"]
 
 
 def test_no_journal_keeps_nothing() -> None:

@@ -11,58 +11,80 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from convbench.engine import Summary, run_in_loop, run_jobs
+from convbench.engine import Caller, RetryPolicy, Summary, run_in_loop
+from convbench.engine.jobs import check_gate, or_stop
+from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.errors import BudgetError, FatalModelError, RunError
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-async def _ran(
-    work: object, jobs: object = range(20), **more: object
-) -> tuple[Summary, list, list]:
-    done: list[int] = []
-    errors: list[tuple[int, Exception]] = []
-    settings = {
-        "on_done": lambda job, _: done.append(job),
-        "on_error": lambda job, error: errors.append((job, error)),
-        "concurrency": 4,
-        **more,
-    }
-    return await run_jobs(jobs, work, **settings), done, errors
+class Numbers(RecordedJobs[int, object]):
+    """Jobs whose records are their numbers."""
+
+    def __init__(self, file: Path, work: Any, jobs: Any = range(20), bad: Any = None) -> None:
+        self.file, self.work, self.numbers, self.bad = file, work, jobs, bad
+        self.errors: list[str] = []
+
+    def jobs(self) -> Any:
+        return self.numbers
+
+    def __len__(self) -> int:
+        return 1000
+
+    async def result(self, job: int) -> object:
+        return await self.work(job)
+
+    def failed_result(self, job: int, error: Exception) -> None:
+        self.errors.append(str(error))
+
+    def owns(self, key: str) -> bool:
+        return True
+
+    def record(self, job: int, result: object) -> bytes:
+        return b"%d" % job
+
+    def unreadable(self, result: object) -> str | None:
+        return self.bad
 
 
-def test_all_jobs_run_and_failures_are_recorded() -> None:
+def _ran(
+    folder: Path, work: Any, *args: Any, concurrency: int = 4
+) -> tuple[Summary, list[int], list[str]]:
+    jobs = Numbers(folder / "jobs.jsonl", work, *args)
+    caller = Caller(retry=RetryPolicy(unreadable=3))
+    summary = asyncio.run(run_recorded(jobs, caller, concurrency))
+    return summary, [int(line) for line in jobs.file.read_text().split()], jobs.errors
+
+
+def test_all_jobs_run_and_failures_are_recorded(tmp_path: Path) -> None:
     async def work(job: int) -> int:
         await asyncio.sleep(0)
         if job % 5 == 0:
             raise ValueError(f"bad {job}")
         return job
 
-    summary, done, errors = asyncio.run(_ran(work))
+    summary, done, errors = _ran(tmp_path, work)
     assert summary == Summary(done=16, failed=4)
     assert sorted(done) == [job for job in range(20) if job % 5]
-    assert [str(error) for _, error in sorted(errors, key=str)] == [
-        "bad 0", "bad 10", "bad 15", "bad 5",
-    ]  # fmt: skip
+    assert sorted(errors) == ["bad 0", "bad 10", "bad 15", "bad 5"]
 
 
-def test_a_result_that_stops_the_run_is_recorded_and_no_job_begins_after_it() -> None:
+def test_a_result_that_stops_the_run_is_recorded_and_no_job_begins_after_it(tmp_path: Path) -> None:
     async def work(job: int) -> int:
         await asyncio.sleep(0)
         return job
 
-    enough = FatalModelError("nothing can be read")
-    summary, done, errors = asyncio.run(
-        _ran(work, concurrency=1, stops=lambda job: enough if job == 2 else None)
-    )
-    assert summary == Summary(done=3, failed=0, stopped=enough)
+    summary, done, errors = _ran(tmp_path, work, range(20), "no score in it", concurrency=1)
+    assert "3 results in a row could not be parsed, the last: no score" in str(summary.stopped)
     assert (done, errors) == ([0, 1, 2], [])
 
 
-def test_jobs_are_taken_lazily_and_run_at_most_so_many_at_once() -> None:
+def test_jobs_are_taken_lazily_and_run_at_most_so_many_at_once(tmp_path: Path) -> None:
     taken, running, peak = 0, 0, 0
 
     def jobs() -> Iterator[int]:
@@ -79,7 +101,7 @@ def test_jobs_are_taken_lazily_and_run_at_most_so_many_at_once() -> None:
         await asyncio.sleep(0)
         running -= 1
 
-    summary, _, errors = asyncio.run(_ran(work, jobs()))
+    summary, _, errors = _ran(tmp_path, work, jobs())
     assert (summary.done, errors, peak) == (200, [], 4)
 
 
@@ -92,7 +114,7 @@ def test_jobs_are_taken_lazily_and_run_at_most_so_many_at_once() -> None:
         OSError(errno.ENOSPC, "No space left on device", "conversations.jsonl"),
     ],
 )
-def test_what_concerns_the_run_stops_it_and_is_no_failure(error: Exception) -> None:
+def test_what_concerns_the_run_stops_it_and_is_no_failure(error: Exception, tmp_path: Path) -> None:
     started = 0
 
     async def work(job: int) -> None:
@@ -102,38 +124,39 @@ def test_what_concerns_the_run_stops_it_and_is_no_failure(error: Exception) -> N
         if job == 3:
             raise error
 
-    summary, done, errors = asyncio.run(_ran(work, range(1000)))
+    summary, done, errors = _ran(tmp_path, work, range(1000))
     assert errors == []
     assert started < 20
     assert 3 not in done
     assert type(summary.stopped) is (RunError if isinstance(error, OSError) else type(error))
 
 
-def test_a_conversation_too_long_concerns_only_itself() -> None:
+def test_a_conversation_too_long_concerns_only_itself(tmp_path: Path) -> None:
     async def work(job: int) -> None:
         if job == 3:
             raise FatalModelError("too long", stops_run=False)
 
-    summary, _, errors = asyncio.run(_ran(work))
+    summary, _, errors = _ran(tmp_path, work)
     assert summary == Summary(done=19, failed=1)
-    assert [job for job, _ in errors] == [3]
+    assert errors == ["too long"]
 
 
-def test_a_record_that_cannot_be_written_stops_the_run() -> None:
-    def full(job: int, _: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "conversations.jsonl")
+def test_a_record_that_cannot_be_written_stops_the_run(tmp_path: Path) -> None:
+    class Full(Numbers):
+        def record(self, job: int, result: object) -> bytes:
+            raise OSError(errno.ENOSPC, "No space left on device", "conversations.jsonl")
 
-    async def work(job: int) -> None:
-        await asyncio.sleep(0)
+    async def work(job: int) -> int:
+        return job
 
-    summary, _, errors = asyncio.run(_ran(work, on_done=full))
-    assert (summary.done, errors) == (0, [])
+    summary = asyncio.run(run_recorded(Full(tmp_path / "jobs", work), Caller(), 4))
+    assert summary.done == summary.failed == 0
     assert "conversations.jsonl: cannot write: No space left on device" in str(summary.stopped)
 
 
 SCRIPT = """
-import asyncio, sys
-from convbench.engine import run_in_loop, run_jobs
+import asyncio
+from convbench.engine.jobs import run_in_loop, run_jobs
 
 async def main():
     async def work(job):
@@ -144,10 +167,7 @@ async def main():
             if {stubborn}:
                 await asyncio.sleep(600)
             raise
-    def never(*_):
-        print("recorded")
-    summary = await run_jobs(range(10**9), work, concurrency=8, on_done=never, on_error=never)
-    print("interrupted", summary.interrupted, summary.done, summary.failed, flush=True)
+    print("interrupted", *await run_jobs(range(10**9), work, 8), flush=True)
 
 run_in_loop(main)
 print("resume with ...", flush=True)
@@ -170,7 +190,7 @@ def test_a_signal_ends_the_run_in_time_and_the_command_goes_on(number: signal.Si
     rest = process.stdout.read()
     assert process.wait(60) == 0
     assert time.monotonic() - start < 60
-    assert rest == "interrupted True 0 0\nresume with ...\n"
+    assert rest == "interrupted True None\nresume with ...\n"
 
 
 def test_a_signal_outside_of_jobs_is_a_keyboard_interrupt() -> None:
@@ -182,9 +202,7 @@ def test_a_signal_outside_of_jobs_is_a_keyboard_interrupt() -> None:
         run_in_loop(main)
 
 
-def test_calls_in_flight_end_and_waits_do_not() -> None:
-    from convbench.engine.jobs import check_gate, pause
-
+def test_calls_in_flight_end_and_waits_do_not(tmp_path: Path) -> None:
     ended: list[str] = []
 
     async def work(job: int) -> None:
@@ -198,10 +216,10 @@ def test_calls_in_flight_end_and_waits_do_not() -> None:
             check_gate()
             ended.append("never")
         if job == 2:
-            await pause(60)
+            await or_stop(asyncio.sleep(60))
 
     start = time.monotonic()
-    summary, done, errors = asyncio.run(_ran(work, range(3)))
+    summary, done, errors = _ran(tmp_path, work, range(3))
     assert time.monotonic() - start < 50
     assert (ended, done, errors) == (["call"], [], [])
     assert str(summary.stopped) == "spent"

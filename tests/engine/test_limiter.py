@@ -1,52 +1,56 @@
-"""Slots of an endpoint, and the pauses that it asks for."""
+"""Slots of an endpoint, pauses that it asks for, and waits between tries."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
-from convbench.engine.limiter import Limiter
+import pytest
 
-
-def test_slot_is_given_to_no_more_than_the_limit_at_once() -> None:
-    async def main() -> int:
-        limiter, running, peak = Limiter("x", 5, {}), 0, 0
-
-        async def call() -> None:
-            nonlocal running, peak
-            async with limiter.slot():
-                running += 1
-                peak = max(peak, running)
-                await asyncio.sleep(0.001)
-                running -= 1
-
-        await asyncio.gather(*(call() for _ in range(60)))
-        return peak
-
-    assert asyncio.run(main()) == 5
+from convbench.engine import Caller, RetryPolicy
+from convbench.errors import TransientModelError
+from convbench.models.scripted import ScriptedModel
+from convbench.schema import Completion
+from tests.helpers.talk import run_talk
 
 
-def test_pause_for_holds_back_everyone() -> None:
-    async def main() -> float:
-        limiter = Limiter("x", 4, {})
-        limiter.pause_for(0.2)
-        limiter.pause_for(0.0)
-        start = time.monotonic()
-        async with limiter.slot():
-            return time.monotonic() - start
+class Counting(ScriptedModel):
+    """A served model that counts its calls in flight."""
 
-    assert asyncio.run(main()) >= 0.2
+    flying = most = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ref = "openai/any"
+
+    async def complete(self, *args: Any, key: str) -> Completion:
+        self.flying += 1
+        self.most = max(self.most, self.flying)
+        await asyncio.sleep(0.001)
+        self.flying -= 1
+        return Completion("A")
 
 
-def test_slot_that_is_cancelled_gives_its_place_back() -> None:
-    async def main() -> None:
-        limiter = Limiter("x", 1, {})
-        async with limiter.slot():
-            waiting = asyncio.ensure_future(limiter.slot().__aenter__())
-            await asyncio.sleep(0)
-            waiting.cancel()
-        await asyncio.sleep(0)
-        async with asyncio.timeout(1), limiter.slot():
-            pass
+def test_no_more_calls_than_the_limit_are_in_flight() -> None:
+    model = Counting()
+    seen = run_talk(Caller(retry=RetryPolicy(concurrency=5)), model, range(60), turns=1)
+    assert (len(seen.done), model.most) == (60, 5)
 
-    asyncio.run(main())
+
+def test_a_pause_holds_back_every_call_of_its_endpoint() -> None:
+    start = time.monotonic()
+    pauses = {"openai/any": start + 0.2, "another": start + 60}
+    assert len(run_talk(Caller(pauses=pauses), Counting(), range(9), turns=1).done) == 9
+    assert time.monotonic() - start >= 0.2
+
+
+@pytest.mark.parametrize(("asked", "tries", "least", "most"), [
+    (None, 1, 0.25, 0.5), (None, 3, 1.0, 2.0), (None, 50, 15.0, 30.0), (7.0, 1, 7.0, 7.0),
+    (86400.0, 1, 120.0, 120.0), (-5.0, 1, 0.25, 0.5),
+])  # fmt: skip
+def test_backoff_doubles_up_to_its_bound_and_obeys_the_endpoint(
+    asked: float | None, tries: int, least: float, most: float
+) -> None:
+    error = TransientModelError("later", retry_after=asked)
+    assert least <= RetryPolicy().backoff_seconds(error, tries) <= most

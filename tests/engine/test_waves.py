@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from convbench.engine import Budget, Caller, batches
-from convbench.engine.batch_log import open_batches
+from convbench.engine.batches import open_batches
 from convbench.errors import BudgetError, FatalModelError
 from tests.helpers.held_talks import hold
 from tests.support.batches import BatchProvider
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "SOONEST_S", 0.005)
-    monkeypatch.setattr(batches, "LISTED_S", (0.01, 0.01, 0.0))
+    monkeypatch.setattr(batches, "LISTED_S", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-openai")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-anthropic")
 
@@ -76,8 +76,6 @@ def test_three_turns_are_three_waves_at_half_price(
     cost = [sum(one["cost_usd"] for one in replies(tmp_path / run)) for run in ("plain", "batched")]
     assert cost[1] == pytest.approx(cost[0] / 2)
     assert caller.budget.all.usd == pytest.approx(cost[1])
-    assert caller.batches is not None
-    assert caller.batches.summary_line() == "batches: 12 of 12 calls answered"
 
 
 @BOTH
@@ -87,7 +85,7 @@ def test_whatever_a_provider_does_the_same_conversations_are_had(
     plain, _, _ = talked(provider, tmp_path / "plain", ref, batch=False, count=12)
     provider.reset()
     provider.plan_batches(
-        fail=0.2, expire=(2,), look_503=3, create_502=(1,), create_503=(3,), unlisted=1,
+        fail=0.2, expire=(2,), look_503=3, create_502=(1,), create_503=(3,),
         lines=("repeated", "foreign", "unreadable", "missing"),
     )  # fmt: skip
     said, summary, _ = talked(provider, tmp_path / "batched", ref, count=12)

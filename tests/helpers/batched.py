@@ -16,7 +16,7 @@ OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(batches, "LISTED_S", (0.02, 0.02, 0.0))
+    monkeypatch.setattr(batches, "LISTED_S", 0.02)
     monkeypatch.setattr(batches, "SOONEST_S", 0.005)
     quick = functools.partial(RetryPolicy, backoff_s=0.005, longest_s=0.01, patience_s=30.0)
     monkeypatch.setattr(rollout_calls, "RetryPolicy", quick)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from convbench.engine import Budget, Caller, Journal, RetryPolicy, Status, Summary, run_jobs
+from convbench.engine import Budget, Caller, Journal, RetryPolicy, Status
+from convbench.engine.jobs import run_jobs, stop_reason
+from convbench.errors import ModelError
 from convbench.models import open_model
-from convbench.schema import Completion, Sampling
+from convbench.schema import Sampling
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 
@@ -99,8 +101,7 @@ def spend(
     with Provider(plan) as provider:
         counted, stopped = 0.0, ""
         for _ in range(case.sessions):
-            counted, summary = asyncio.run(_session(case, cap, folder, provider, flight, calls))
-            stopped = str(summary.stopped or "")
+            counted, stopped = asyncio.run(_session(case, cap, folder, provider, flight, calls))
         stats = provider.stats
     return Spent(
         stats.billed_prompt * INPUT + stats.billed_reply * OUTPUT,
@@ -114,29 +115,30 @@ def spend(
 
 async def _session(
     case: Case, cap: float, folder: Path, provider: Provider, flight: int, calls: int
-) -> tuple[float, Summary]:
+) -> tuple[float, str]:
     journal = Journal(folder / "calls.jsonl")
     journal.load_calls()
     budget = Budget(usd=cap)
-    budget.add_earlier(*journal.total_cost())
+    budget.count_earlier("calls", journal.total_cost)
     policy = RetryPolicy(concurrency=flight, tries=3, backoff_s=0.01, dead=10**6)
     caller = Caller(journal, budget, policy, Status())
     model = open_model(MODEL, api_base=provider.api_base)
 
-    async def work(number: int) -> Completion:
+    async def work(number: int) -> None:
         content = f"question {number}: {case.text}"
         sampling = Sampling(max_tokens=64, seed=number)
-        return await caller.complete(
-            model, [{"role": "user", "content": content}], sampling, key=f"q{number}"
-        )
+        try:
+            await caller.complete(
+                model, [{"role": "user", "content": content}], sampling, key=f"q{number}"
+            )
+        except ModelError as error:
+            if stop_reason(error):
+                raise
 
-    summary = await run_jobs(
-        range(calls), work, concurrency=flight,
-        on_done=lambda *_: None, on_error=lambda *_: None, status=caller.status,
-    )  # fmt: skip
+    _, stopped = await run_jobs(range(calls), work, flight)
     await model.aclose()
     journal.close()
-    return budget.all.usd, summary
+    return budget.all.usd, str(stopped or "")
 
 
 def main() -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.engine import Budget, Caller, Journal, RetryPolicy, batches
-from convbench.engine.batch_log import BatchLog
-from convbench.engine.batches import BatchQueue
+from convbench.engine.batches import BatchLog, BatchQueue
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.models import open_model
 from convbench.models.model import Model
@@ -63,7 +62,7 @@ async def hold(
     """Hold the conversations; return what was said, how the jobs ended, and the caller."""
     model = open_model(ref, api_base=base)
     journal = Journal(folder / "calls.jsonl")
-    caller = Caller(journal, budget, RETRY)
+    caller = Caller(journal, budget or Budget(), RETRY)
     queue = caller.batches = BatchQueue(caller, [model], sends=batch)
     talks = Talks(folder, caller, model, count)
     try:
@@ -84,34 +83,23 @@ def die_at(moment: str) -> None:
         if moment == f"{name} {counts[name]}":
             os._exit(9)
 
-    intent, note, append, name = (
-        BatchLog.write_intent, BatchLog.write_note, Journal.append, BatchQueue._name,
-    )  # fmt: skip
+    note, append = BatchLog.note, Journal.append
 
-    def write_intent(self: BatchLog, batch: Any) -> None:
-        intent(self, batch)
-        reached("intent")
-
-    def write_note(self: BatchLog, sent: Any, **what: Any) -> None:
-        if "ended" in what:
-            reached("ended")
-        note(self, sent, **what)
-        if "batch" in what:
-            reached("batch")
+    def write_note(self: BatchLog, sent: Any, *names: str, **what: Any) -> None:
+        if not names:
+            reached("created" if "batch" in what else "ended")
+        note(self, sent, *names, **what)
+        if names or "batch" in what:
+            reached("intent" if names else "batch")
 
     def write_reply(self: Journal, *args: Any, **more: Any) -> None:
         append(self, *args, **more)
         reached("reply")
 
-    def name_batch(self: BatchQueue, *args: Any) -> None:
-        reached("created")
-        name(self, *args)
-
-    BatchLog.write_intent, BatchLog.write_note = write_intent, write_note  # type: ignore[method-assign]
-    Journal.append, BatchQueue._name = write_reply, name_batch  # type: ignore[method-assign]
+    BatchLog.note, Journal.append = write_note, write_reply  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
-    batches.SOONEST_S = 0.005
+    batches.SOONEST_S, batches.LISTED_S = 0.005, 0.01
     die_at(sys.argv[4])
     asyncio.run(hold(sys.argv[1], Path(sys.argv[2]), sys.argv[3], batch=True, count=4))

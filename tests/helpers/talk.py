@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from convbench.engine import Caller, RetryPolicy, Summary, run_jobs
+from convbench.engine import Caller, RetryPolicy, Stopped, Summary
+from convbench.engine.jobs import run_jobs, stop_reason
 from convbench.models import Model
 from convbench.schema import Message, Sampling
 
@@ -24,13 +25,15 @@ class Outcome:
     summary: Summary | None = None
 
 
-async def converse(caller: Caller, model: Model, number: int, turns: int = 3) -> list[str]:
+async def converse(
+    caller: Caller, model: Model, number: int, turns: int = 3, tokens: int = 64
+) -> list[str]:
     """Return the replies of one conversation; each turn's messages hold those before."""
     messages: list[Message] = [{"role": "system", "content": "Answer."}]
     said: list[str] = []
     for turn in range(turns):
         messages.append({"role": "user", "content": f"question {number}, turn {turn}?"})
-        sampling = Sampling(seed=number, max_tokens=64)
+        sampling = Sampling(seed=number, max_tokens=tokens)
         reply = await caller.complete(model, messages, sampling, key=f"q{number}/{turn}")
         assert isinstance(reply.content, str)
         said.append(reply.content)
@@ -44,18 +47,17 @@ async def talk(
     """Run conversations as jobs; close the model."""
     seen = Outcome()
 
-    def done(number: int, said: list[str]) -> None:
+    async def work(number: int) -> None:
         assert number not in seen.done
-        seen.done[number] = said
+        try:
+            seen.done[number] = await converse(caller, model, number, **more)
+        except Exception as error:
+            if isinstance(error, Stopped) or stop_reason(error):
+                raise
+            seen.errors[number] = error
 
-    seen.summary = await run_jobs(
-        numbers,
-        lambda number: converse(caller, model, number, **more),
-        concurrency=concurrency,
-        on_done=done,
-        on_error=seen.errors.__setitem__,
-        status=caller.status,
-    )
+    interrupted, stopped = await run_jobs(numbers, work, concurrency)
+    seen.summary = Summary(len(seen.done), len(seen.errors), interrupted, stopped)
     await model.aclose()
     return seen
 

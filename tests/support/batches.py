@@ -61,8 +61,6 @@ class BatchPlan:
     stall: str | None = None
     """Step that is done and never answered: uploading, uploaded, creating, created, looking,
     results (half of them are sent)."""
-    unlisted: int = 0
-    """Times that a list does not show the newest batch yet."""
 
 
 @dataclass
@@ -98,7 +96,7 @@ class BatchProvider(Provider):
         self.stalled: list[str] = []
         self.keys: list[str] = []
         """Keys that came with requests for batches."""
-        self._uploads = self._creations = self._looks = self._lists = 0
+        self._uploads = self._creations = self._looks = 0
         self._failed: Counter[str] = Counter()
 
     def plan_batches(self, **changes: Any) -> None:
@@ -258,9 +256,6 @@ class BatchProvider(Provider):
 
     def _list(self, anthropic: bool) -> web.StreamResponse:
         rows = [b for b in self.batches.values() if (b.dialect is ANTHROPIC) == anthropic]
-        if self._lists < self.batch_plan.unlisted:
-            self._lists += 1
-            rows = rows[:-1]
         data = [self._shown(batch, anthropic) for batch in reversed(rows)]
         return json_reply({"object": "list", "data": data, "has_more": False})
 

@@ -35,7 +35,7 @@ def main() -> None:
     """Do as the arguments say."""
     url, folder = sys.argv[1], Path(sys.argv[2])
     moments, arguments = json.loads(sys.argv[3]), json.loads(sys.argv[4])
-    batches.LISTED_S, batches.SOONEST_S = (0.05, 0.05, 0.0), 0.02
+    batches.LISTED_S, batches.SOONEST_S = 0.05, 0.02
     if any("anthropic/" in argument for argument in arguments):
         from convbench.models.litellm_model import load_litellm
 
