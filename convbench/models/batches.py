@@ -5,19 +5,18 @@
     state = await batches.state(name)                   until state.ended
     async for request, outcome in batches.results(name, state): ...
 
-OpenAI takes a file of requests and gives files of results; Anthropic takes a list of requests,
-translated by litellm, so that a batch asks the same as a single call would. A batch has a mark of
-ours, with which the names of its requests begin. Errors are those of `Model.complete`.
+OpenAI takes and gives files; Anthropic takes a list of requests, translated by litellm, so that a
+batch asks the same as a single call would. Errors are those of `Model.complete`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,24 +28,10 @@ from convbench.models.prices import Price
 from convbench.schema import Completion, Message, Sampling
 from convbench.util.untrusted import loads
 
-if TYPE_CHECKING:
-    from convbench.models.litellm_model import LitellmModel
-    from convbench.models.openai import OpenAIModel
-
-MARK = "convbench"
-"""Field of a batch's metadata that holds our mark (OpenAI)."""
-ENDED = ("completed", "failed", "expired", "cancelled")
-SCHEMAS = "structured-outputs-2025-11-13"
-"""The beta of Anthropic for replies by a schema."""
-AGAIN = ("rate_limit_error", "api_error", "overloaded_error")
-"""Kinds of Anthropic's errors that another try may not get."""
-SKEW_S = 300.0
-
 Line = tuple[bytes, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchState:
+class BatchState(NamedTuple):
     """The state of one batch: the provider's word, numbers of requests that are answered and that
     failed, the addresses of results once it has ended, why the whole batch was refused."""
 
@@ -62,15 +47,20 @@ class MissingBatch(FatalModelError):
     """The provider does not know a batch that was sent."""
 
 
-class _Batches:
-    """The batches of one model at one address."""
+class Batches:
+    """Batches of one model of one OpenAI-compatible server, with our mark in their metadata."""
 
     most_bytes, most_requests = 64 << 20, 50_000
     """Most bytes and requests of one batch."""
+    _model: ServedModel
 
-    def __init__(self, model: ServedModel, url: str, http: HttpClient, price: Price | None) -> None:
+    def __init__(
+        self, model: Any, price: Price | None, url: str = "", http: HttpClient | None = None
+    ) -> None:
         self.ref: str = model.ref
-        self._model, self._url, self._http, self._price = model, url, http, price
+        self._model, self._price = model, price
+        self._url, self._http = url or model.base + "/batches", http or model.http
+        self._files = self._url.removesuffix("batches") + "files"
         self._sent: dict[str, Any] = {}
         """Fields of all requests built so far, which a refusal may name."""
 
@@ -91,6 +81,43 @@ class _Batches:
                 if not self._model.parameters.learn(refusal, fields):
                     raise
 
+    async def create(self, mark: str, lines: Sequence[bytes]) -> str:
+        """Create a batch of these requests and return the provider's name for it. After a
+        TransientModelError other than a rate limit it may have been created nevertheless."""
+        from aiohttp import FormData
+
+        form, content = FormData(), BytesIO(b"\n".join(lines))
+        form.add_field("purpose", "batch")
+        form.add_field("file", content, filename=f"{mark}.jsonl", content_type="application/jsonl")
+        file = await self._request("POST", self._files, form)
+        body = {
+            "input_file_id": file["id"],
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+        }
+        made = await self._request(
+            "POST", "", orjson.dumps({**body, "metadata": {"convbench": mark}})
+        )
+        return str(made["id"])
+
+    async def find(self, mark: str, since: float, total: int, known: Collection[Any]) -> str | None:
+        """Return the name of the batch with this mark, which is certain; None without one."""
+        rows = (await self._request("GET", "?limit=100"))["data"]
+        ours = (row["id"] for row in rows if (row.get("metadata") or {}).get("convbench") == mark)
+        return next(ours, None)
+
+    async def state(self, batch: str) -> BatchState:
+        """Return the state of a batch. Raise MissingBatch if the provider does not know it."""
+        row = await self._request("GET", f"/{batch}")
+        status, counts = str(row["status"]), row.get("request_counts") or {}
+        names = [row.get(name) for name in ("output_file_id", "error_file_id")]
+        files = tuple(f"{self._files}/{name}/content" for name in names if name)
+        done, failed = counts.get("completed", 0), counts.get("failed", 0)
+        reasons = (row.get("errors") or {}).get("data")
+        refused = str(self._model.refusal(400, reasons, {})) if status == "failed" else None
+        ended = status in ("completed", "failed", "expired", "cancelled")
+        return BatchState(status, ended, done, failed, files, refused)
+
     async def results(
         self, batch: str, state: BatchState
     ) -> AsyncIterator[tuple[str, Completion | ModelError]]:
@@ -101,18 +128,12 @@ class _Batches:
                     body = await reply.content.read(16 << 10)
                     raise self._error(reply.status, body, reply.headers, batch)
                 async for line in reply.content:
-                    try:
+                    with suppress(ValueError, TypeError, KeyError):  # a line that is no result
                         row = loads(line)
-                        name = str(row["custom_id"])
-                    except (ValueError, TypeError, KeyError):
-                        continue  # no result
-                    try:
-                        yield name, self._read_result(row)
-                    except ModelError as error:
-                        yield name, error
-                    except Exception as error:  # noqa: BLE001 - litellm's, too
-                        why = type(error).__name__
-                        yield name, BrokenReply(f"{self.ref}: unreadable reply ({why})")
+                        try:
+                            yield str(row["custom_id"]), self._read_result(row)
+                        except ModelError as error:
+                            yield str(row["custom_id"]), error
 
     async def cancel(self, batch: str) -> None:
         """Ask the provider to cancel a batch; what is answered by then is billed and collected."""
@@ -134,7 +155,7 @@ class _Batches:
         except ValueError:
             raise BrokenReply(f"{self.ref}: the reply about a batch is not JSON") from None
 
-    def _error(self, status: int, raw: bytes, headers: Any, batch: str) -> ModelError:
+    def _error(self, status: int, raw: bytes, headers: Any, batch: str) -> Exception:
         """Return the error of a refused request about `batch`, or about none of them ("")."""
         if status in (404, 405) and (not batch or "://" in batch):
             return FatalModelError(f"{self.ref}: HTTP {status}; {no_batches(self.ref)}")
@@ -146,6 +167,12 @@ class _Batches:
             )
         return self._model.refusal(status, raw, headers)
 
+    def _read_result(self, row: Any) -> Completion | ModelError:
+        response = row.get("response") or {"status_code": 500, "body": row.get("error")}
+        if response["status_code"] != 200:
+            return self._refused(response["status_code"], response.get("body") or "no reply")
+        return self._model.completion_of(response["body"], self._price)
+
     def _refused(self, status: int, body: Any) -> ModelError:
         """Return the error of one refused request; a TransientModelError if what is refused is left
         out from now on."""
@@ -154,84 +181,25 @@ class _Batches:
         return TransientModelError(str(error)) if learnt else error
 
     def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a request's fields in the provider's form."""
-        raise NotImplementedError
-
-    def _read_result(self, row: Any) -> Completion:
-        """Return the reply in a line of results; raise ModelError if it has none."""
-        raise NotImplementedError
-
-
-class OpenAIBatches(_Batches):
-    """Batches of one model of one OpenAI-compatible server, with our mark in their metadata."""
-
-    _model: OpenAIModel
-
-    def __init__(self, model: OpenAIModel, price: Price | None) -> None:
-        super().__init__(model, model.base + "/batches", model.http, price)
-
-    async def create(self, mark: str, lines: Sequence[bytes]) -> str:
-        """Create a batch of these requests and return the provider's name for it. After a
-        TransientModelError other than a rate limit it may have been created nevertheless."""
-        from aiohttp import FormData
-
-        form, content = FormData(), BytesIO(b"\n".join(lines))
-        form.add_field("purpose", "batch")
-        form.add_field("file", content, filename=f"{mark}.jsonl", content_type="application/jsonl")
-        file = await self._request("POST", self._model.base + "/files", form)
-        body = {
-            "input_file_id": file["id"],
-            "endpoint": "/v1/chat/completions",
-            "completion_window": "24h",
-        }
-        made = await self._request("POST", "", orjson.dumps({**body, "metadata": {MARK: mark}}))
-        return str(made["id"])
-
-    async def find(self, mark: str, since: float, total: int, known: Collection[Any]) -> str | None:
-        """Return the name of the batch with this mark, which is certain; None without one."""
-        rows = (await self._request("GET", "?limit=100"))["data"]
-        ours = (row["id"] for row in rows if (row.get("metadata") or {}).get(MARK) == mark)
-        return next(ours, None)
-
-    async def state(self, batch: str) -> BatchState:
-        """Return the state of a batch. Raise MissingBatch if the provider does not know it."""
-        row = await self._request("GET", f"/{batch}")
-        status, counts = str(row["status"]), row.get("request_counts") or {}
-        names = [row[name] for name in ("output_file_id", "error_file_id") if row.get(name)]
-        files = tuple(f"{self._model.base}/files/{name}/content" for name in names)
-        done, failed = counts.get("completed", 0), counts.get("failed", 0)
-        reasons = (row.get("errors") or {}).get("data")
-        refused = str(self._model.refusal(400, reasons, {})) if status == "failed" else None
-        return BatchState(status, status in ENDED, done, failed, files, refused)
-
-    def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
         return {"method": "POST", "url": "/v1/chat/completions", "body": fields}
 
-    def _read_result(self, row: Any) -> Completion:
-        response = row.get("response")
-        if not response:
-            raise self._model.refusal(500, row.get("error") or "no reply", {})
-        if response["status_code"] != 200:
-            raise self._refused(response["status_code"], response.get("body"))
-        return self._model.completion_of(response["body"], self._price)
 
-
-class AnthropicBatches(_Batches):
+class AnthropicBatches(Batches):
     """Message batches of one model. They carry no mark of ours: one whose creation was not
     confirmed is recognised by its time and size, and then by the names in its results."""
 
     most_requests = 100_000
-    _model: LitellmModel
+    _model: Any
 
-    def __init__(self, model: LitellmModel, price: Price | None, api_base: str | None) -> None:
-        key = os.environ.get("ANTHROPIC_API_KEY")
-        headers = {"anthropic-version": "2023-06-01", "anthropic-beta": SCHEMAS}
-        headers |= {"x-api-key": key} if key else {}
+    def __init__(self, model: ServedModel, price: Price | None, api_base: str | None) -> None:
+        schemas = "structured-outputs-2025-11-13"
+        headers = {"anthropic-version": "2023-06-01", "anthropic-beta": schemas}
+        if key := os.environ.get("ANTHROPIC_API_KEY"):
+            headers["x-api-key"] = key
         url = (api_base or "https://api.anthropic.com") + "/v1/messages/batches"
-        super().__init__(model, url, HttpClient(model.ref, url, headers), price)
+        super().__init__(model, price, url, HttpClient(model.ref, url, headers))
 
     async def create(self, mark: str, lines: Sequence[bytes]) -> str:
-        """Create a batch as `OpenAIBatches.create` does."""
         body = b'{"requests":[' + b",".join(lines) + b"]}"
         return str((await self._request("POST", "", body))["id"])
 
@@ -242,12 +210,11 @@ class AnthropicBatches(_Batches):
         for row in (await self._request("GET", "?limit=100"))["data"]:
             apart = abs(datetime.fromisoformat(row["created_at"]).timestamp() - since)
             same = sum(row["request_counts"].values()) == total
-            if same and apart <= SKEW_S and row["id"] not in known:
+            if same and apart <= 300.0 and row["id"] not in known:
                 found.append((apart, row["id"]))
         return min(found)[1] if found else None
 
     async def state(self, batch: str) -> BatchState:
-        """Return the state of a batch as `OpenAIBatches.state` does."""
         row = await self._request("GET", f"/{batch}")
         status, counts = str(row["processing_status"]), row["request_counts"]
         failed = counts["errored"] + counts["canceled"] + counts["expired"]
@@ -266,21 +233,20 @@ class AnthropicBatches(_Batches):
             raise self._model.error_of(error) from error
         return {"params": {**body, **self._model.parameters.extra_body}}
 
-    def _read_result(self, row: Any) -> Completion:
+    def _read_result(self, row: Any) -> Completion | ModelError:
         import httpx
 
         result, litellm = row["result"], self._model.litellm
         if result["type"] == "errored":
             error = result["error"].get("error") or result["error"]
-            raise self._refused(529 if error.get("type") in AGAIN else 400, {"error": error})
+            again = error.get("type") in ("rate_limit_error", "api_error", "overloaded_error")
+            return self._refused(529 if again else 400, {"error": error})
         if result["type"] != "succeeded":
-            raise TransientModelError(f"{self.ref}: the request was {result['type']} in its batch")
+            return TransientModelError(f"{self.ref}: the request was {result['type']} in its batch")
         reply = litellm.AnthropicConfig().transform_parsed_response(
             completion_response=result["message"],
             raw_response=httpx.Response(200),
             model_response=litellm.ModelResponse(),
         )
-        return self._model.read_reply(reply, self._price)
-
-
-Batches = OpenAIBatches | AnthropicBatches
+        answer: Completion = self._model.read_reply(reply, self._price)
+        return answer

@@ -118,7 +118,7 @@ def _open_server(
     resolved: ResolvedModel, base: str | None, parameters: Parameters, media: Path | None
 ) -> Model:
     """Return a model of an OpenAI-compatible server. Raises FatalModelError."""
-    from convbench.models.batches import OpenAIBatches
+    from convbench.models.batches import Batches
     from convbench.models.openai import OpenAIModel
 
     variable = f"{resolved.provider.upper()}_API_KEY"
@@ -142,7 +142,7 @@ def _open_server(
         price=price_of(resolved),
         media=media,
     )
-    model.batches = OpenAIBatches(model, batch_price_of(resolved))
+    model.batches = Batches(model, batch_price_of(resolved))
     return model
 
 

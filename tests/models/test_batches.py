@@ -16,7 +16,7 @@ import convbench
 from convbench.engine import Budget, Journal
 from convbench.engine.session import Session
 from convbench.errors import BudgetError, ConvbenchError, FatalModelError
-from convbench.models.batches import OpenAIBatches
+from convbench.models.batches import Batches
 from convbench.options.shared import CallOptions
 from convbench.rollout.batches_status import batches_status, cancel_batches
 from convbench.store import Run
@@ -186,10 +186,10 @@ def test_several_models_have_waves_of_their_own(
 def test_limits_of_a_batch_and_of_what_may_wait_split_a_wave(
     provider: BatchProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OpenAIBatches, "most_requests", 5)
+    monkeypatch.setattr(Batches, "most_requests", 5)
     whole = built(provider, "requests", batch=True)
     assert sent(provider) == [5, 5, 2] * 3
-    monkeypatch.setattr(OpenAIBatches, "most_bytes", 3000)
+    monkeypatch.setattr(Batches, "most_bytes", 3000)
     provider.batches.clear()
     assert words(built(provider, "bytes", batch=True)) == words(whole)
     assert max(sent(provider)) < 5
