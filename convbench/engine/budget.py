@@ -121,14 +121,13 @@ class Budget:
     async def hold(self, need: Estimate) -> None:
         """Wait for this call's turn, and hold what it may need until `settle`. Raise BudgetError if
         the first in turn does not fit though nothing is held."""
-        turn: Future[None] = Future()
-        turn.set_running_or_notify_cancel()  # so that only this function ends its wait
         with self._lock:
+            if not self._turns and self.try_hold(need):
+                return
+            turn: Future[None] = Future()
+            turn.set_running_or_notify_cancel()  # so that only `_admit` ends it
             self._turns.append((need, turn))
-        self._admit()
         try:
-            if turn.done():  # nearly always: there is nothing to wait for
-                return turn.result()
             await asyncio.wrap_future(turn)
         except asyncio.CancelledError:  # free again as soon as it is its turn
             turn.add_done_callback(lambda _: turn.exception() is None and self._release(need))

@@ -177,8 +177,9 @@ class Caller:
     async def _attempt(self, call: Call) -> Completion:
         """Return the reply of one attempt, which is settled however it ends."""
         model, name, attempt = call.model, call.model.endpoint, ""
-        most = model.concurrency or self.retry.concurrency
-        slots = self._slots.setdefault(name, asyncio.Semaphore(most))
+        if (slots := self._slots.get(name)) is None:
+            slots = asyncio.Semaphore(model.concurrency or self.retry.concurrency)
+            self._slots[name] = slots
         longer = max(1.0, call.sampling.max_tokens / 1024)
         limit = None if model.patient else self.retry.timeout_s * longer
         outcome: Completion | BaseException

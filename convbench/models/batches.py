@@ -28,6 +28,7 @@ from convbench.models.prices import Price
 from convbench.schema import Completion, Message, Sampling
 from convbench.util.untrusted import loads
 
+ROUTE = "/v1/chat/completions"
 Line = tuple[bytes, tuple[str, ...]]
 
 
@@ -90,14 +91,9 @@ class Batches:
         form.add_field("purpose", "batch")
         form.add_field("file", content, filename=f"{mark}.jsonl", content_type="application/jsonl")
         file = await self._request("POST", self._files, form)
-        body = {
-            "input_file_id": file["id"],
-            "endpoint": "/v1/chat/completions",
-            "completion_window": "24h",
-        }
-        made = await self._request(
-            "POST", "", orjson.dumps({**body, "metadata": {"convbench": mark}})
-        )
+        body = {"input_file_id": file["id"], "endpoint": ROUTE, "completion_window": "24h"}
+        body["metadata"] = {"convbench": mark}
+        made = await self._request("POST", "", orjson.dumps(body))
         return str(made["id"])
 
     async def find(self, mark: str, since: float, total: int, known: Collection[Any]) -> str | None:
@@ -181,7 +177,7 @@ class Batches:
         return TransientModelError(str(error)) if learnt else error
 
     def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return {"method": "POST", "url": "/v1/chat/completions", "body": fields}
+        return {"method": "POST", "url": ROUTE, "body": fields}
 
 
 class AnthropicBatches(Batches):

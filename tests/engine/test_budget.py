@@ -97,6 +97,23 @@ def test_hold_admits_as_many_as_fit_and_what_is_not_used_is_free_at_once() -> No
     assert asyncio.run(main()) == ["first ends", "third got in"]
 
 
+def test_hold_serves_a_dear_call_in_its_turn_though_cheap_ones_would_fit() -> None:
+    async def main() -> list[str]:
+        budget, order = Budget(tokens=100), list[str]()
+
+        async def call(name: str, tokens: int) -> None:
+            await budget.hold(Estimate(tokens, None))
+            order.append(name)
+            await asyncio.sleep(0.01)
+            budget.settle(Estimate(tokens, None), Usage(0, 0), cents)
+
+        calls = [("a", 60), ("dear", 90), ("b", 10), ("c", 10)]
+        await asyncio.gather(*(call(*each) for each in calls))
+        return order
+
+    assert asyncio.run(main()) == ["a", "dear", "b", "c"]
+
+
 def test_hold_ends_in_an_error_when_no_end_of_others_can_make_room() -> None:
     async def main() -> None:
         budget = Budget(tokens=50)
