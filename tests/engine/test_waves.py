@@ -151,6 +151,7 @@ def test_a_full_queue_is_sent_in_parts(provider: BatchProvider, tmp_path: Path) 
     provider.plan_batches(most_queued=300)
     _, summary, _ = talked(provider, tmp_path / "run", OPENAI, count=16)
     assert (summary.done, summary.failed) == (16, 0)
+    assert provider.summary()["repeats"] == 0
 
 
 def test_a_server_without_batches_says_so(tmp_path: Path) -> None:

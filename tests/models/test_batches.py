@@ -96,26 +96,6 @@ def test_three_turns_and_a_judge_are_four_waves_at_half_price(
     assert set(provider.keys) == {key}
 
 
-@pytest.mark.parametrize("model", [OPENAI, ANTHROPIC])
-def test_whatever_a_provider_does_the_same_conversations_are_had(
-    provider: BatchProvider, model: str
-) -> None:
-    plain = built(provider, "plain", model)
-    provider.reset()
-    provider.plan_batches(
-        fail=0.2, expire=(2,), look_503=3, create_502=(1,), create_503=(3,),
-        lines=("repeated", "foreign", "unreadable", "missing"),
-    )  # fmt: skip
-    run = built(provider, "batched", model, batch=True)
-    assert words(run) == words(plain)
-    ended = [record for record in records(run / "batches.jsonl") if "ended" in record]
-    assert sum(record["counts"]["failed"] for record in ended) > 0
-    names = {batch["metadata"].get("convbench") for batch in provider.summary()["batches"]}
-    assert len(names) in (1, len(sent(provider))), "a mark was sent twice"
-    replies = answered(run)
-    assert len({(reply["key"], reply["hash"]) for reply in replies}) == len(replies) == 36
-
-
 def test_killed_at_every_state_it_sends_nothing_twice_and_loses_nothing(tmp_path: Path) -> None:
     arguments = ["build", "demo", "--tasks", "2", "--model", OPENAI, "--run", "run", "--batch"]
     with spawn("batches") as url:
@@ -194,16 +174,6 @@ def test_limits_of_a_batch_and_of_what_may_wait_split_a_wave(
     assert words(built(provider, "bytes", batch=True)) == words(whole)
     assert max(sent(provider)) < 5
     monkeypatch.undo()
-
-
-def test_a_full_queue_is_filled_no_further(provider: BatchProvider) -> None:
-    provider.plan_batches(most_queued=1200)
-    run = built(provider, "run", batch=True)
-    assert len(said(run)) == 12
-    good = [batch for batch in provider.summary()["batches"] if batch["status"] == "completed"]
-    assert sum(batch["requests"] for batch in good) == 36
-    assert len(good) > 3
-    assert provider.summary()["repeats"] == 0
 
 
 def test_a_budget_holds_the_worst_case_before_a_wave_is_sent(provider: BatchProvider) -> None:
