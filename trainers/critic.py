@@ -29,16 +29,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # a program finds its
 from convbench.learn.rows import ROWS
 from convbench.learn.sweet import Normalize, SweetArgs
 from convbench.schema.recipe import Recipe
-from trainers.common import (
-    adapter_options,
-    arguments,
-    frozen_model,
-    in_bf16,
-    load_model,
-    load_rows,
-    main,
-    train,
-)
+from trainers import common
 
 Pair = dict[str, Any]
 """A row of the folder, two trajectories of one task and whether the pair is held out; its
@@ -164,20 +155,20 @@ def score(
 def make_trainer(folder: Path, recipe: Recipe) -> tuple[Critic, list[Pair]]:
     """Return (the trainer of a checkpoint's folder with the reference's values computed, pairs held
     out)."""
-    pairs = list(load_rows(folder / ROWS))
+    pairs = list(common.load_rows(folder / ROWS))
     rows, held = ([pair for pair in pairs if pair["held"] == side] for side in (False, True))
-    adapter = adapter_options(recipe).get("peft_config")
-    model = load_model(str(recipe.model), adapter is not None and in_bf16(recipe))
+    adapter = common.adapter_options(recipe).get("peft_config")
+    model = common.load_model(str(recipe.model), adapter is not None and common.in_bf16(recipe))
     add_fused_lm_head(model)
     if adapter is not None:
         from peft import get_peft_model
 
         model = get_peft_model(model, adapter)
         model.enable_input_require_grads()  # or gradient checkpointing would find none to pass on
-    config = TrainingArguments(**arguments(folder, recipe, len(rows)))
+    config = TrainingArguments(**common.arguments(folder, recipe, len(rows)))
     args = SweetArgs.from_recipe(recipe)
     trainer = Critic(args, model=model, args=config, train_dataset=rows)
-    reference = frozen_model(trainer, str(recipe.model), recipe)
+    reference = common.frozen_model(trainer, str(recipe.model), recipe)
     for pair, scores in zip(pairs, score_pairs(trainer, reference, pairs, recipe), strict=True):
         pair["reference"] = scores
     return trainer, held
@@ -189,7 +180,7 @@ def score_pairs(
     """Return log pi of the turns of each pair's (better, worse) trajectory."""
     size, mean = trainer.args.per_device_train_batch_size, trainer.sweet.normalize
     sides = (trajectories_of(pairs, name) for name in ("chosen", "rejected"))
-    scores = (score(model, side, mean, size, in_bf16(recipe)) for side in sides)
+    scores = (score(model, side, mean, size, common.in_bf16(recipe)) for side in sides)
     return list(zip(*scores, strict=True))
 
 
@@ -208,8 +199,8 @@ def run(folder: Path, recipe: Recipe) -> None:
             right += better > worse
         return {"pairs": len(held), **({"accuracy": right / len(held)} if held else {})}
 
-    train(trainer, folder, recipe, held_out=held_out)
+    common.train(trainer, folder, recipe, held_out=held_out)
 
 
 if __name__ == "__main__":
-    main(run)
+    common.main(run)
