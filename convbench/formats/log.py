@@ -82,6 +82,9 @@ class LogConversation:
     failure: str | None = None  # why the program around the model failed, not the model
     time: Any = None  # when it began
     metadata: dict[str, Any] = field(default_factory=dict)
+    kind: str = ""  # of a step of a trace, whose id is `id`: a call of a model or tool, an agent
+    step: Any = None  # the step's own id
+    within: Any = None  # id of the step that it is a part of
     dropped: Counter[str] = field(default_factory=Counter)  # what the reader left out, by kind
     where: str = ""  # the place of its record
 

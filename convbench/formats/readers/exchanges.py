@@ -2,12 +2,14 @@
 Responses (also as the text of a stream), Anthropic's Messages. And LiteLLM's standard logging
 payload, and rows of its spend log where content is stored."""
 
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+from convbench.formats.chats import read_exchange
 from convbench.formats.dialects import usage_of
-from convbench.formats.log import Items, LeftOut, LogConversation
-from convbench.formats.traces import Step, read_steps
+from convbench.formats.log import Items, LeftOut, LogConversation, each
+from convbench.formats.traces import read_steps
 from convbench.formats.values import as_list, as_mapping, as_text, at, first_of, kept
 
 whole_file = True
@@ -28,25 +30,20 @@ def recognises(first: object) -> bool:
 def read(lines: Any, where: str) -> Items:
     """Yield the conversations of a file: a request that names the response before it has only what
     is new, any other the whole history, of which copies are dropped later."""
-    begun: dict[Any, list[Any]] = {}
-    steps = []
-    for line in lines:
-        asked, reply = as_mapping(line.get("request")), _response(line.get("response"))
-        if "call_type" in line:
-            asked = as_mapping(line.get("model_parameters")) | kept(line, "messages")
-        if not reply:
-            yield LeftOut("the content was not stored")
-            continue
-        given = asked.get("input")
-        given = [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given)
-        given = begun.get(asked.get("previous_response_id"), []) + given
-        begun[reply.get("id")] = given + as_list(reply.get("output"))
-        steps.append(_step(line, asked | ({"input": given} if given else {}), reply, where))
-    yield from read_steps(steps)
+    yield from read_steps(each(lines, partial(_read, {}, PurePath(where).name)))
 
 
-def _step(line: dict[str, Any], asked: dict[str, Any], reply: dict[str, Any], where: str) -> Step:
-    log = LogConversation(id=line.get("trace_id") or line.get("session_id") or PurePath(where).name)
+def _read(begun: dict[Any, list[Any]], name: str, line: dict[str, Any]) -> LogConversation:
+    asked, reply = as_mapping(line.get("request")), _response(line.get("response"))
+    if not reply:
+        raise LeftOut("the content was not stored")
+    if "call_type" in line:
+        asked = as_mapping(line.get("model_parameters")) | kept(line, "messages")
+    given = asked.get("input")
+    given = [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given)
+    given = begun.get(asked.get("previous_response_id"), []) + given
+    begun[reply.get("id")] = given + as_list(reply.get("output"))
+    log = LogConversation(kind="llm", id=line.get("trace_id") or line.get("session_id") or name)
     log.tools, log.time = asked.get("tools"), line.get("startTime")
     log.temperature = first_of({**reply, **asked}, "temperature")
     log.failure = "the call failed" if line.get("status") == "failure" else None
@@ -57,7 +54,9 @@ def _step(line: dict[str, Any], asked: dict[str, Any], reply: dict[str, Any], wh
     own = {"model": line.get("model") or reply.get("model"), "group": reply.get("id")}
     own |= {"usage": usage} | ({"finish": finish} if finish else {})
     content = {key: value for key, value in reply.items() if key != "usage"}
-    return Step("llm", kept(asked, *OWN), content, log, own)
+    asked = kept(asked, *OWN) | ({"input": given} if given else {})
+    log.messages = read_exchange(asked, content, **own)
+    return log
 
 
 def _response(value: Any) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Langfuse's traces: {trace, observations} as exported, or {batch} as a program sends them."""
 
+from functools import partial
 from typing import Any
 
+from convbench.formats.chats import read_exchange
 from convbench.formats.dialects import usage_of
-from convbench.formats.log import Items, LogConversation
-from convbench.formats.traces import Step, read_steps
+from convbench.formats.log import Items, LogConversation, each
+from convbench.formats.traces import read_steps
 from convbench.formats.values import as_list, as_mapping, as_text, at, kept
 
 FACTS = ("name", "userId", "sessionId", "tags", "environment", "release")
@@ -32,14 +34,16 @@ def read(record: Any, where: str) -> Items:
         found = list(known.values())
     marks = map(as_mapping, as_list(trace.get("scores") or record.get("scores")))
     rewards = {as_text(mark.get("name")): mark.get("value") for mark in marks}
-    steps = [_step({**trace, "type": "trace"}, trace, rewards)]
-    yield from read_steps(steps + [_step(one, trace, rewards) for one in found])
+    steps = [{**trace, "type": "trace"}, *found]
+    yield from read_steps(each(steps, partial(_step, trace, rewards)))
 
 
-def _step(one: dict[str, Any], trace: dict[str, Any], rewards: dict[str, Any]) -> Step:
+def _step(trace: dict[str, Any], rewards: dict[str, Any], one: dict[str, Any]) -> LogConversation:
     log = LogConversation(id=trace.get("id") or one.get("traceId"), metadata=kept(trace, *FACTS))
     log.failure = as_text(one.get("statusMessage")) if one.get("level") == "ERROR" else None
     log.time, log.rewards = one.get("startTime") or trace.get("timestamp"), rewards
+    log.kind, log.step = as_text(one.get("type")).lower(), one.get("id")
+    log.within = one.get("parentObservationId")
     own = {"model": one.get("model"), "usage": usage_of(one.get("usageDetails"))}
-    kind, parent = as_text(one.get("type")).lower(), one.get("parentObservationId")
-    return Step(kind, one.get("input"), one.get("output"), log, own, one.get("id"), parent)
+    log.messages = read_exchange(one.get("input"), one.get("output"), **own)
+    return log

@@ -3,8 +3,9 @@ outputs in the second."""
 
 from typing import Any
 
-from convbench.formats.log import Items, LogConversation
-from convbench.formats.traces import Step, read_steps
+from convbench.formats.chats import read_exchange
+from convbench.formats.log import Items, LogConversation, each
+from convbench.formats.traces import read_steps
 from convbench.formats.values import as_mapping, as_text, at
 
 whole_file = True
@@ -24,10 +25,10 @@ def read(records: Any, where: str) -> Items:
         for part in batch if "post" in record else [record]:
             known = {k: v for k, v in part.items() if v not in (None, {}, [])}
             runs.setdefault(str(part.get("id")), {}).update(known)
-    yield from read_steps(map(_step, runs.values()))
+    yield from read_steps(each(runs.values(), _step))
 
 
-def _step(run: dict[str, Any]) -> Step:
+def _step(run: dict[str, Any]) -> LogConversation:
     facts, marks = as_mapping(at(run, "extra", "metadata")), as_mapping(run.get("feedback_stats"))
     log = LogConversation(id=run.get("trace_id"), time=run.get("start_time"))
     log.rewards = {name: at(mark, "avg") for name, mark in marks.items()}
@@ -35,6 +36,8 @@ def _step(run: dict[str, Any]) -> Step:
     log.failure = str(run["error"]) if run.get("error") else None
     log.metadata = {"name": run.get("name")}
     log.metadata |= {key: value for key, value in facts.items() if key.startswith("ls_")}
-    own = {"model": at(run, "outputs", "model") or facts.get("ls_model_name")}
-    kind, parent = as_text(run.get("run_type")), run.get("parent_run_id")
-    return Step(kind, run.get("inputs"), run.get("outputs"), log, own, run.get("id"), parent)
+    log.kind, log.step = as_text(run.get("run_type")), run.get("id")
+    log.within = run.get("parent_run_id")
+    model = at(run, "outputs", "model") or facts.get("ls_model_name")
+    log.messages = read_exchange(run.get("inputs"), run.get("outputs"), model=model)
+    return log

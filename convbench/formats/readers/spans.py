@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from convbench.formats.chats import read_exchange
 from convbench.formats.dialects import usage_of
-from convbench.formats.log import Items, LogConversation
-from convbench.formats.traces import Step, read_steps
+from convbench.formats.log import Items, LogConversation, each
+from convbench.formats.traces import read_steps
 from convbench.formats.values import as_list, as_mapping, as_text, at, first_of, parsed
 
 whole_file = True
@@ -25,7 +26,7 @@ def recognises(first: object) -> bool:
 
 def read(values: Any, where: str) -> Items:
     """Yield the calls of each trace with their histories."""
-    yield from read_steps(map(_step, _spans(values)))
+    yield from read_steps(each(_spans(values), _step))
 
 
 def _spans(value: Any) -> Iterator[dict[str, Any]]:
@@ -73,7 +74,7 @@ def _listed(node: Any) -> Any:
     return {key: _listed(value) for key, value in node.items()}
 
 
-def _step(span: Mapping[str, Any]) -> Step:
+def _step(span: Mapping[str, Any]) -> LogConversation:
     events = [as_mapping(event) for event in as_list(first_of(span, "span_events", "events"))]
     holders = [_attributes(holder) for holder in (*reversed(events), span)]
     fields = _listed(_tree({k: v for holder in holders for k, v in holder.items()}))
@@ -101,7 +102,7 @@ def _step(span: Mapping[str, Any]) -> Step:
     kind = as_text(get("openinference.span.kind") or span.get("span_kind")).lower()
     if kind not in ("llm", "agent", "chain", "tool"):
         other = "llm" if get("gcp.vertex.agent.llm_request") else ""
-        kind = get("gen_ai.operation.name") or other
+        kind = as_text(get("gen_ai.operation.name")) or other
     context = as_mapping(span.get("context"))
     log = LogConversation(id=first_of(span, "trace_id", "traceId") or context.get("trace_id"))
     log.time = first_of(span, "start_time", "startTimeUnixNano")
@@ -114,6 +115,7 @@ def _step(span: Mapping[str, Any]) -> Step:
     said_tokens = get("gen_ai.usage.output_tokens", "llm.token_count.completion")
     model = get("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
     own = {"model": model, "usage": usage_of({"input": asked_tokens, "output": said_tokens})}
-    mark = first_of(span, "span_id", "spanId") or context.get("span_id")
-    parent = first_of(span, "parent_id", "parentSpanId", "parent_span_id")
-    return Step(kind, asked, said, log, own, mark, parent)
+    log.messages = read_exchange(asked, said, **own)
+    log.step = first_of(span, "span_id", "spanId") or context.get("span_id")
+    log.kind, log.within = kind, first_of(span, "parent_id", "parentSpanId", "parent_span_id")
+    return log
