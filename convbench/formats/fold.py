@@ -51,10 +51,7 @@ def fold(log: LogConversation, counts: Counter[str], policy: str | None = None) 
         raise LeftOut(f"no word of the policy{who}")
     calls = [call for turn in own for reply in turn for call in reply.calls]
     counts["calls without a result"] += sum(call.result is None for call in calls)
-    counts["turns that end with calls"] += sum(bool(turn[-1].calls) for turn in own)
     counts["pictures, each a mark in the text"] += sum(m.pictures for m in log.messages)
-    if turns[-1] is not own[-1]:
-        counts["conversations that end with a message without a reply, which is context"] += 1
     if turns[0] is own[0] and not any(system):
         counts["turns that answer nothing, shown and not learnt"] += 1
         own[0][0].context = True

@@ -74,11 +74,12 @@ def _on_path(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines):
         if isinstance(line.get("message"), dict | None):
             seen.setdefault(line.get("uuid") or number, line)
-    asked = [line for line in seen.values() if line.get("parentUuid") and _is_of_a_person(line)]
-    last = {line["parentUuid"]: line for line in asked}
-    dropped = {line.get("uuid") for line in asked if last[line["parentUuid"]] is not line}
+    last = {line.get("parentUuid"): line for line in seen.values() if _is_of_a_person(line)}
+    dropped: set[Any] = set()
     for line in seen.values():
-        if {line.get("uuid"), line.get("parentUuid") or 0} & dropped:
+        above = line.get("parentUuid")
+        is_older = above and _is_of_a_person(line) and last[above] is not line
+        if is_older or (above and above in dropped):
             dropped.add(line.get("uuid"))
         else:
             yield line

@@ -82,8 +82,10 @@ def _step(span: Mapping[str, Any]) -> LogConversation:
     for event in events:
         body = as_mapping(event.get("body")) or _attributes(event)
         if match := EVENT.fullmatch(as_text(first_of(event, "name", "event_name"))):
-            message = as_mapping(body.get("message")) or body
-            talk.append({"role": match[1] or "assistant", **message})
+            inner = parsed(body.get("message") or body)
+            inner = {"content": inner} if isinstance(inner, list) else as_mapping(inner)
+            parts = as_list(inner.get("content")) or inner.get("content")
+            talk.append({"role": match[1] or "assistant", **inner, "content": parts})
 
     def get(*names: str) -> Any:
         return next((x for name in names if (x := at(fields, *name.split("."))) is not None), None)
