@@ -10,18 +10,17 @@ its id, else with the first open one, since ids are lost and repeated; text afte
 What does not fit is kept as it can be kept, and counted.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 from pydantic import ValidationError
 
 from convbench.formats.log import Item, LeftOut, LogConversation, LogMessage
 from convbench.formats.values import parsed
-from convbench.schema import Reasoning, ToolCall, ToolResult, ToolRound, Turn, canonical_json
+from convbench.schema import Reasoning, ToolCall, ToolResult, ToolRound, Turn, fingerprint
 from convbench.schema.chat import FinishReason
 
 CUT = ("length", "max_tokens", "max_output_tokens", "incomplete")  # why a reply ended that was cut
@@ -195,7 +194,7 @@ def without_copies(items: Iterable[Item], counts: Counter[str]) -> Iterator[Item
     for _, some in groupby(items, _copy_key):
         logs: list[Any] = list(some)
         parts = [_beginnings(log.messages) for log in logs] if len(logs) > 1 else [[]]
-        begun: set[bytes] = set()
+        begun: set[str] = set()
         whole = []
         for place in sorted(range(len(logs)), key=lambda place: -len(parts[place])):
             if not parts[place] or parts[place][-1] not in begun:
@@ -211,14 +210,11 @@ def _copy_key(item: Item) -> object:
     return item.id or (object() if item.trial is None else (item.task, item.trial))
 
 
-def _beginnings(messages: list[LogMessage]) -> list[bytes]:
+def _beginnings(messages: list[LogMessage]) -> list[str]:
     """Return a digest of each beginning of what was said and called, a text or a call at a time:
     whether calls stand in one message or in several is how they were logged."""
-    digest, out = hashlib.sha256(), []
+    parts: list[Any] = []
     for message in messages:
-        parts: list[Any] = [(message.role, text)] if (text := message.text.strip()) else []
-        parts += [(call.name, canonical_json(parsed(call.arguments))) for call in message.calls]
-        for part in parts:
-            digest.update(repr(part).encode("utf-8", "replace"))
-            out.append(digest.digest())
-    return out
+        parts += [(message.role, text)] if (text := message.text.strip()) else []
+        parts += [(call.name, parsed(call.arguments)) for call in message.calls]
+    return list(accumulate(map(repr, parts), fingerprint, initial=""))[1:]
