@@ -270,7 +270,7 @@ MADE: dict[str, Log] = {
                         "gen_ai.output.messages": json.dumps(PARTS[3:])})], EXPECTED),
     "spans-events": ([{**span("a", 1, **{"gen_ai.operation.name": "chat"}), "events": [
         {"name": "gen_ai.user.message", "attributes": {"content": "How warm?"}},
-        {"name": "gen_ai.choice", "body": {"message": {"content": "It is 7."}}}]}],
+        {"name": "gen_ai.choice", "attributes": {"message": '[{"text": "It is 7."}]'}}]}],
         [(["How warm?", "It is 7."], None)]),
     "spans-openinference": ([span("a", 1, **{"openinference.span.kind": "LLM", **FLAT})], EXPECTED),
     "spans-plain": ([span("a", 1, **{

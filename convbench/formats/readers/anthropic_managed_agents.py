@@ -11,7 +11,6 @@ SIGNS = ("agent.message", "agent.tool_", "agent.mcp_tool_", "agent.thinking", "s
 
 
 def recognises(first: object) -> bool:
-    """A line of the log, or an event of a session."""
     if isinstance(first, list):
         return len(first) == 2 and str(first[0]).startswith("client.beta.")
     return str(as_mapping(first).get("type")).startswith(SIGNS)

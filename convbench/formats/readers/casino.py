@@ -8,7 +8,6 @@ from convbench.formats.values import as_mapping, as_text, at
 
 
 def recognises(first: object) -> bool:
-    """A negotiation."""
     return {"chat_logs", "participant_info"} <= as_mapping(first).keys()
 
 

@@ -27,7 +27,6 @@ UNSAID = (  # how lines of the user begin that no person wrote
 
 
 def recognises(first: object) -> bool:
-    """A line of a session; other lines stand between and before them."""
     line = as_mapping(first)
     is_line = line.get("type") in (*TYPES, *OTHERS) and bool(SIGNS & line.keys())
     return (is_line or line.get("type") == "queue-operation") and "payload" not in line

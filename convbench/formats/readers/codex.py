@@ -18,7 +18,6 @@ OWN = ("id", "type", "status", "result", "error", "tool", "server", "arguments")
 
 
 def recognises(first: object) -> bool:
-    """A line of a rollout, the first of an older one, or an event of the stream."""
     line = as_mapping(first)
     if "payload" in line:
         return line.get("type") in TYPES and isinstance(line["payload"], dict)

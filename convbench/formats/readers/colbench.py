@@ -17,7 +17,6 @@ SYSTEM = re.compile(
 
 
 def recognises(first: object) -> bool:
-    """A row of the release."""
     return isinstance(at(first, "task"), dict) and isinstance(at(first, "dialogue_history"), list)
 
 

@@ -18,7 +18,6 @@ FACTS = ("model", "status", "custom_llm_provider", "request_tags", "end_user", "
 
 
 def recognises(first: object) -> bool:
-    """A pair of what was said and a reply of the API, or the text of its stream; or a payload."""
     pair = as_mapping(first)
     asked, reply = as_mapping(pair.get("request")), pair.get("response")
     signs = {"choices", "output", "content"} & as_mapping(reply).keys()

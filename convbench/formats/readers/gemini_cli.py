@@ -8,7 +8,6 @@ from convbench.formats.values import as_list, as_mapping, at, kept
 
 
 def recognises(first: object) -> bool:
-    """A session."""
     return {"sessionId", "projectHash", "messages"} <= as_mapping(first).keys()
 
 

@@ -16,7 +16,6 @@ MESSAGE = ("role", "content", "tool_calls", "tool_call_id")
 
 
 def recognises(first: object) -> bool:
-    """A log, or a sample with its log's header."""
     names = as_mapping(first).keys()
     return {"header", "sample"} == names or {"eval", "samples"} <= names
 

@@ -13,7 +13,6 @@ FACTS = ("name", "userId", "sessionId", "tags", "environment", "release")
 
 
 def recognises(first: object) -> bool:
-    """A trace with its observations, or a batch of events."""
     fields = as_mapping(at(first, "trace")) or as_mapping(first)
     return isinstance(fields.get("observations"), list) or bool(at(first, "batch", 0, "body"))
 

@@ -12,7 +12,6 @@ whole_file = True
 
 
 def recognises(first: object) -> bool:
-    """A batch of runs, or a run."""
     names = as_mapping(first).keys()
     return {"post", "patch"} <= names or {"run_type", "trace_id"} <= names
 

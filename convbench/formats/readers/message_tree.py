@@ -12,7 +12,6 @@ DEEPEST = 1000  # most messages of a path
 
 
 def recognises(first: object) -> bool:
-    """A message with its parent."""
     return {"message_id", "parent_id", "text", "role"} <= as_mapping(first).keys()
 
 

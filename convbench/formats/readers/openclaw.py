@@ -16,7 +16,6 @@ PROGRAM = ("custom", "bashExecution", "branchSummary", "compactionSummary")  # a
 
 
 def recognises(first: object) -> bool:
-    """An event, or a line of a session."""
     line = as_mapping(first)
     is_line = line.get("type") in ("session", "message") and bool({"cwd", "parentId"} & line.keys())
     return is_line or line.get("type") in EVENTS

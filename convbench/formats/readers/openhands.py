@@ -13,7 +13,6 @@ UNSAID = ("thought", "is_confirmed", "confirmation_state", "security_risk", "hid
 
 
 def recognises(first: object) -> bool:
-    """A list of events, or an object with one."""
     event = first.get("history") if isinstance(first, dict) else first
     while isinstance(event, list) and event:
         event = event[0]

@@ -19,7 +19,6 @@ EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")
 
 
 def recognises(first: object) -> bool:
-    """A span, lists of spans, or OTLP."""
     span = next(_spans(first), {})
     return "name" in span and bool(MARKS & span.keys())
 

@@ -10,7 +10,6 @@ BLOCKS = {"text", "toolUse", "toolResult", "image", "document", "video", "reason
 
 
 def recognises(first: object) -> bool:
-    """A list of messages whose blocks have no type, or an object of several agents by name."""
     if isinstance(first, dict):
         agents = [as_mapping(agent).get("messages") for agent in first.values()]
         return bool(agents) and all(map(recognises, agents))

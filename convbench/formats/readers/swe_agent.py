@@ -13,7 +13,6 @@ LIMITS = ("Limits", "exit_cost", "exit_context")
 
 
 def recognises(first: object) -> bool:
-    """A trajectory, or a bare list of messages."""
     if isinstance(first, list):
         has_roles = len(first) > 1 and all(isinstance(at(one, "role"), str) for one in first)
         return has_roles and "content" in first[0]

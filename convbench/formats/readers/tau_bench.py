@@ -17,7 +17,6 @@ USERS_TOOLS = "calls and results of the user's own tools, which the policy does 
 
 
 def recognises(first: object) -> bool:
-    """A row, results, or a simulation."""
     names = as_mapping(first).keys()
     is_one = "task_id" in names and bool({"traj", "termination_reason"} & names)
     return is_one or "simulations" in names

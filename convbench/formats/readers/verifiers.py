@@ -11,7 +11,6 @@ from convbench.formats.values import as_list, as_mapping, as_number, as_text, at
 
 
 def recognises(first: object) -> bool:
-    """An episode, or a row of the results."""
     names = as_mapping(first).keys()
     is_row = {"prompt", "completion", "reward", "task"} <= names
     return (is_row and bool({"id", "example_id"} & names)) or {"traces", "env"} <= names
