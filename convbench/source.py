@@ -49,12 +49,9 @@ class File:
     split: str | None = None  # that its name or the Hub says, as it is there: `train_sft`
 
     def rows(self, columns: Collection[str] | None = None) -> Rows:
-        """Yield (place, value) of its rows; a file that is one JSON value is one row. For a row
-        that cannot be read the value is the DataError that says why: it never stops a file.
-
-        Of parquet only `columns` are read, and the others are null. Raise DataError if the file
-        cannot be read.
-        """
+        """Yield (place, value) of its rows; for one that cannot be read the value is the DataError
+        that says why. A file that is one JSON value is one row. Of parquet only `columns` are read,
+        the others are null. Raise DataError if the file cannot be read."""
         with _opened(self) as file:
             head = file.peek(4)[:4]  # what a file is is seen there, not in its name
             packed = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}.get(head[:2])
@@ -100,10 +97,7 @@ def open_source(source: str) -> tuple[list[File], str]:
         skipped = SKIPPED if path.is_dir() else ()
         files = [File(str(p), p, _split_of(p)) for p in found if p.suffix.lower() not in skipped]
     if not files:
-        raise DataError(
-            f"{source}: found no such file or folder; expected one of JSON lines, JSON, CSV, "
-            "parquet or logs, or hf://OWNER/NAME"
-        )
+        raise DataError(f"{source}: found no such file or folder; expected one, or hf://OWNER/NAME")
     for file in files:
         with _opened(file) as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())

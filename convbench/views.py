@@ -9,7 +9,7 @@ turn are always a prefix of the messages before the next.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -291,6 +291,22 @@ def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[di
         if parts:
             template_message["content"] = [{"type": "text", "text": template_message["content"]}]
         out.append(template_message)
+    return out
+
+
+def wire_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return messages as the chat API writes them, as JSON data: content as text, an image as
+    `[image]`; `reasoning_content`, `tool_calls`, `tool_call_id` and `name` where one has them."""
+    out = []
+    for message in messages:
+        fields: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
+        if "reasoning" in message:
+            fields["reasoning_content"] = message["reasoning"].text
+        if message.get("tool_calls"):
+            fields["tool_calls"] = [call.wire for call in message["tool_calls"]]
+        if "tool_call_id" in message:
+            fields |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
+        out.append(fields)
     return out
 
 

@@ -24,13 +24,13 @@ import orjson
 from convbench.errors import RunError
 from convbench.formats.atif import as_trajectory
 from convbench.formats.values import parsed
-from convbench.schema import Conversation, Message, ProtocolSpec, text_of
+from convbench.schema import Conversation, Message, ProtocolSpec
 from convbench.schema.task import SPLITS, Split
 from convbench.store import Run
 from convbench.store.jsonl import disk_error, move_to_user_file
 from convbench.store.notes import newest_advantages
 from convbench.store.scratch import make_workspace
-from convbench.views import messages_before, policy_turns
+from convbench.views import messages_before, policy_turns, wire_messages
 
 Target = Literal["trl", "openai", "sharegpt", "ms-swift", "atif"]
 THOUGHT = "reasoning_content"  # as chat templates name it
@@ -44,39 +44,16 @@ Chosen = tuple[Conversation, float | None, int]
 NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
 NAMES |= {"tool_call": "function_call", "tool_response": "observation"}
 """ShareGPT's roles by those of ms-swift."""
+PAIRED = ("trl", "openai", "ms-swift")  # targets that hold pairs
 ADDED_TO = ("trl", "sharegpt")
 """Targets whose readers pass over the columns `metadata` (as JSON text) and `advantages`."""
-
-
-@dataclass(frozen=True)
-class ExportFormat:
-    """What a target holds, and what to tell a user of it."""
-
-    pairs: bool = False
-    drops_reasoning: bool = False
-    weighing: str = ""  # what its trainer needs to use the weights; empty if it holds none
-    negative: str = ""  # what its trainer would do with a weight below 0
-    needs: tuple[str, ...] = ()  # what its trainer needs to learn only the policy's turns
-
-
-FORMATS: Mapping[Target, ExportFormat] = {
-    "trl": ExportFormat(
-        pairs=True,
-        weighing="SFTTrainer does not read `weight`: every row counts 1 there. WeightedSFT on the "
-        "page on import and export multiplies the loss of each row by it",
-        negative="SFTTrainer would imitate them",
-        needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
-    ),
-    "openai": ExportFormat(pairs=True, drops_reasoning=True),
-    "sharegpt": ExportFormat(),
-    "ms-swift": ExportFormat(
-        pairs=True,
-        weighing="ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
-        "without it every row counts 1. The end of a turn counts 1 in either case",
-        negative="its templates mask all of them but the end of the turn",
-    ),
-    "atif": ExportFormat(),
+WEIGHING = {
+    "trl": "SFTTrainer does not read `weight`: every row counts 1 there. WeightedSFT on the page "
+    "on import and export multiplies the loss of each row by it",
+    "ms-swift": "ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
+    "without it every row counts 1. The end of a turn counts 1 in either case",
 }
+"""What the trainers need to use the weights, of targets that hold them."""
 
 
 @dataclass
@@ -157,21 +134,6 @@ def offered_tools(protocol: ProtocolSpec, talk: Conversation) -> list[dict[str, 
     return list(talk.tools) or protocol.speakers[protocol.policy].tool_schemas
 
 
-def _as_chat(view: Iterable[Message]) -> Chat:
-    """Return messages as the chat API writes them, reasoning beside the content."""
-    chat: Chat = []
-    for message in view:
-        line: Line = {"role": message["role"], "content": text_of(message["content"])}
-        if "reasoning" in message:
-            line[THOUGHT] = message["reasoning"].text
-        if message.get("tool_calls"):
-            line["tool_calls"] = [call.wire for call in message["tool_calls"]]
-        if "tool_call_id" in message:
-            line |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
-        chat.append(line)
-    return chat
-
-
 def export_conversations(
     run: Run, target: Target, folder: Path, chosen: Iterable[Chosen]
 ) -> ExportResult:
@@ -181,9 +143,11 @@ def export_conversations(
     """
     lost: Counter[str] = Counter()
     done = _write_lines(folder, _lines(run, target, chosen, lost))
-    done.notes += [
-        f"{target} cannot hold the {what} of {n} conversations" for what, n in lost.items()
-    ]
+    for what, count in lost.items():
+        done.notes.append(f"{target} cannot hold the {what} of {count} conversations")
+    if target == "trl":
+        note = "SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)"
+        done.notes.append(note)
     return done
 
 
@@ -201,13 +165,13 @@ def _lines(
         cannot = {
             "turns' advantages": advantages is not None and target not in ADDED_TO,
             "metadata": bool(talk.metadata) and target not in (*ADDED_TO, "atif"),
-            "reasoning": FORMATS[target].drops_reasoning and thought,
+            "reasoning": target == "openai" and thought,
         }
         lost.update(what for what, is_lost in cannot.items() if is_lost)
         if target == "atif":
             yield split, as_trajectory(run, talk, tools), copies
             continue
-        chat = _as_chat(messages_before(protocol, talk, protocol.policy, replay="always"))
+        chat = wire_messages(messages_before(protocol, talk, protocol.policy, replay="always"))
         while chat and chat[-1]["role"] not in ("assistant", "tool"):
             chat.pop()  # what comes after the last reply teaches nothing
         line = _chat_line(target, chat, weight, tools if any_tools else None)
@@ -228,12 +192,18 @@ def export_pairs(
 
     Raise RunError if the format cannot hold pairs. Without pairs no file is written.
     """
-    if not FORMATS[target].pairs:
-        places = ", ".join(name for name, known in FORMATS.items() if known.pairs)
+    if target not in PAIRED:
+        places = ", ".join(PAIRED)
         raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
     train: Split = "train"  # pairs come from this split alone
     lines = (
-        (train, _pair_line(target, _as_chat(prompt), _as_chat([good]), _as_chat([bad]), tools), 1)
+        (
+            train,
+            _pair_line(
+                target, wire_messages(prompt), wire_messages([good]), wire_messages([bad]), tools
+            ),
+            1,
+        )
         for prompt, good, bad, tools in pairs
     )
     return _write_lines(folder, lines)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from convbench.schema import Conversation, Message, ProtocolSpec, text_of
+from convbench.schema import Conversation, ProtocolSpec
 from convbench.schema.task import SPLITS
 from convbench.store import Run
 from convbench.store.byte_offsets import size_of
@@ -30,7 +30,7 @@ from convbench.store.keys import read_key_fields
 from convbench.store.limits import as_keyboard_interrupt
 from convbench.store.tables import connect_runs
 from convbench.store.views import metric_columns
-from convbench.views import messages_before
+from convbench.views import messages_before, wire_messages
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -156,25 +156,9 @@ def messages_of(portion: Run) -> dict[str, bytes]:
 
 
 def policy_view(protocol: ProtocolSpec, conversation: Conversation) -> list[dict[str, Any]]:
-    """Return the messages of a conversation as the policy saw them, as JSON data with role and
-    content (text).
-
-    `reasoning_content`, `tool_calls`, `tool_call_id` and `name` are added where a message has them.
-    All of the policy's reasoning is included; an image becomes `[image]`.
-    """
-    policy_messages = messages_before(protocol, conversation, protocol.policy, replay="always")
-    return [_message_fields(message) for message in policy_messages]
-
-
-def _message_fields(message: Message) -> dict[str, Any]:
-    fields: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
-    if "reasoning" in message:
-        fields[THOUGHT] = message["reasoning"].text
-    if "tool_call_id" in message:
-        fields |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
-    if message.get("tool_calls"):
-        fields[CALLS] = [call.wire for call in message["tool_calls"]]
-    return fields
+    """Return the messages of a conversation as the policy saw them, with all of its reasoning, as
+    JSON data."""
+    return wire_messages(messages_before(protocol, conversation, protocol.policy, replay="always"))
 
 
 def _named_lines(files: Iterable[Path], names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:

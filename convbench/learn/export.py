@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
+from typing import get_args
 
 from convbench.errors import RunError, SpecError, UsageError
 from convbench.formats.export import (
-    FORMATS,
     THOUGHT,
+    WEIGHING,
     Chosen,
     ExportResult,
     Target,
@@ -55,9 +56,9 @@ def export_run(
     unless `flagged` or the recipe says otherwise. Raises SpecError, UsageError, TrainError (not
     judged, negative weights to round), RunError.
     """
-    target = next((name for name in FORMATS if name == to), None)
+    target = next((name for name in get_args(Target) if name == to), None)
     if target is None:
-        raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
+        raise UsageError(f"--to {to}: expected one of {', '.join(get_args(Target))}")
     if target == "atif" and recipe is not None:
         raise UsageError("--to atif: a trajectory has no weight; expected no --recipe")
     folder, specs = run.path / "export" / target, specs or SpecOptions()
@@ -66,9 +67,7 @@ def export_run(
         for option, value in (("--scale", scale), ("--judge", judge), ("--set", specs.sets)):
             if value not in (None, ()):
                 raise UsageError(f"{option}: expected a --recipe that it is for, e.g. refit")
-        done = _export_chosen(run, target, out or folder, flagged != "keep")
-        done.notes += FORMATS[target].needs
-        return done
+        return _export_chosen(run, target, out or folder, flagged != "keep")
     found = load_recipe(recipe, specs, split_sets(specs.sets)[0])
     values = {"judge": judge, "flagged": flagged}
     data = found.data.model_copy(update={k: v for k, v in values.items() if v is not None})
@@ -103,7 +102,7 @@ def _export_weighted(
 ) -> ExportResult:
     """Write weighted conversations; each is repeated by randomised rounding with a `scale`, or if
     the format has no weights."""
-    shape, selection = FORMATS[target], weighted.selection
+    selection = weighted.selection
     if recipe.weighting.reward != "conversation":
         raise SpecError(
             f"recipe {recipe.name}: weighting.reward: found {recipe.weighting.reward}; expected "
@@ -111,22 +110,22 @@ def _export_weighted(
             "weighs turns"
         )
     weights, repeats = {item.id: weight for item, weight in weighted.of_conversations()}, None
-    if scale is not None or not shape.weighing:
+    if scale is not None or target not in WEIGHING:
         rounded = round_weights(list(weights.values()), scale or 1.0, seed)
         repeats = dict(zip(weights, rounded, strict=True))
     drops = recipe.data.flagged == "drop"
     done = _export_chosen(selection.runs[0], target, folder, drops, weights, repeats)
     if not drops:
         done.notes += selection.notes(recipe.data)
-    done.notes += [*shape.needs, *([weighted.ties.line()] if weighted.ties else ())]
+    done.notes += [weighted.ties.line()] if weighted.ties else []
     if negative := done.left_out["negative"]:
         done.notes.append(
             f"{negative} of {len(weights)} conversations have a weight below 0 and were left "
-            f"out ({shape.negative}): `convbench train {recipe.name}` learns from them"
+            f"out: `convbench train {recipe.name}` learns from them"
         )
     if repeats is None and any(weight not in (0.0, 1.0) for weight in weights.values()):
         instead = "" if negative else "; --scale S repeats rows by weight in its place"
-        done.notes.append(shape.weighing + instead)
+        done.notes.append(WEIGHING[target] + instead)
     return done
 
 
@@ -173,7 +172,7 @@ def _export_chosen(
 
 def _export_paired(pairs: Pairs, target: Target, folder: Path, recipe: Recipe) -> ExportResult:
     """Write pairs of replies to `train.jsonl`. Raise RunError if the format cannot hold them."""
-    bare = FORMATS[target].drops_reasoning or recipe.data.reasoning == "drop"
+    bare = target == "openai" or recipe.data.reasoning == "drop"
 
     def message(reply: Reply) -> Message:
         thought = reply.reasoning.text if reply.reasoning and not bare else ""
