@@ -19,7 +19,6 @@ from convbench.util.printable import make_printable
 from convbench.util.terminal import Terminal
 
 if TYPE_CHECKING:
-    from convbench.judges.panel import JudgeMeans, Panel
     from convbench.reports.document import Document
     from convbench.reports.document import Table as ReportTable
     from convbench.rollout.build import BuildSummary
@@ -122,35 +121,6 @@ def print_conversations(built: BuildSummary) -> None:
         f" ({built.already_there} before, {built.jobs.done} now)" if built.already_there else ""
     )
     print_fact("conversations", f"{built.complete} complete{before}, {built.failed} failed")
-
-
-def print_means(panel: Panel) -> None:
-    """Print mean scores with two decimals and the mean reward with three, one row for each judge.
-
-    Judges with the same metrics share a table, which is split if it is too wide.
-    """
-    alike: dict[frozenset[str], list[JudgeMeans]] = {}
-    for judge in panel.judges:
-        alike.setdefault(frozenset(judge.means), []).append(judge)
-    for judges in alike.values():
-        _print_metrics(list(judges[0].means), judges)
-
-
-def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
-    from convbench.reports.document import Column, Row, Table
-
-    columns = (
-        Column("judge", "judge", text=True),
-        *(Column(head, head) for head in ("scored", "failed")),
-        *(Column(name, name, name if len(name) < 9 else f"{name[:5]}.", 2) for name in metrics),
-        Column("reward", "reward", digits=3),
-    )
-    rows = []
-    for judge in judges:
-        scores = (judge.means[m] for m in metrics)
-        reward = None if judge.reward is None else judge.reward.mean
-        rows.append(Row((judge.judge, judge.scored, judge.failed, *scores, reward)))
-    print_report_table(Table("", "", columns, tuple(rows)))
 
 
 def path_text(path: Path) -> str:

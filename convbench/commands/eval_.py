@@ -12,12 +12,11 @@ from convbench.commands._output import (
     path_text,
     print_conversations,
     print_fact,
-    print_means,
     print_preview,
     quoted,
     shell_path,
 )
-from convbench.commands.judge import JudgedRun, judged_run, print_judge_preview
+from convbench.commands.judge import JudgedRun, judged_run, print_judge_preview, print_means
 from convbench.options.evaluate import EvalOptions
 from convbench.util.usage_estimate import Tokens
 
@@ -143,9 +142,9 @@ def show(answer: EvaluatedRun) -> None:
         return
     print_conversations(result.built)
     is_stopped = any(jobs.interrupted or jobs.stopped is not None for jobs in _all_jobs(result))
-    if result.judged is not None and result.judged.panel is not None and not is_stopped:
+    if answer.judged is not None and answer.judged.judges and not is_stopped:
         out.print()
-        print_means(result.judged.panel)
+        print_means(answer.judged.judges)
 
 
 eval_command = Command(run, show)

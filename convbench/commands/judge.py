@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from convbench.commands._output import (
     path_text,
     print_fact,
     print_line,
-    print_means,
     print_messages,
     print_reply_schema,
     print_report_table,
@@ -33,8 +32,8 @@ from convbench.util.usage_estimate import Tokens
 
 if TYPE_CHECKING:
     from convbench.judges.controls import ControlResult
-    from convbench.judges.panel import Panel
     from convbench.judges.run import JudgePreview, JudgeResult
+    from convbench.reports.frame import Setting
 
 ACCURACY = (
     'convbench query "select temperature, avg(correct::int) from conversations group by 1 '
@@ -132,20 +131,15 @@ def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
 def judged_run(result: JudgeResult) -> JudgedRun:
     """Return the answer for one run: `judges` are all that have scored it, also before; `failures`
     are of this time."""
+    from convbench.reports.frame import read_settings
+
     previews = result.previews
+    settings: list[Setting] = []
+    if not previews and not result.comparisons:
+        settings = read_settings([result.run], "all", allow=True, skip_empty=True, alone=True)
     return JudgedRun(
         run=path_text(result.run.path),
-        judges=[
-            JudgeScores(
-                judge=means.judge,
-                scored=means.scored,
-                failed=means.failed,
-                means=dict(means.means),
-                reward=means.reward.mean if means.reward else None,
-                error=means.reward.error if means.reward else None,
-            )
-            for means in (result.panel.judges if result.panel is not None else ())
-        ],
+        judges=[scores for setting in settings for scores in _judge_scores(setting)],
         unjudged=result.unjudged,
         failures={
             judged.name: dict(judged.failures) for judged in result.summaries if judged.failures
@@ -162,7 +156,27 @@ def judged_run(result: JudgeResult) -> JudgedRun:
             if preview.reply_schema is not None
         },
         duels=[duel_answer(compared) for compared in result.comparisons],
-    ).with_source(result)
+    ).with_source((result, settings))
+
+
+def _judge_scores(setting: Setting) -> Iterator[JudgeScores]:
+    """Yield the means of each judge of a run, as the report has them."""
+    from convbench.reports.frame import mean_of
+    from convbench.reports.metrics import metrics_of
+
+    metrics = [metric for metric in metrics_of(setting) if metric.judge]
+    for judge in setting.judges:
+        failed, reward = setting.rows[f"{judge}/failed"], mean_of(setting.rows, f"{judge}/reward")
+        keys = [metric.key for metric in metrics if metric.judge == judge]
+        means = {key.removeprefix(f"{judge}/"): mean_of(setting.rows, key) for key in keys}
+        yield JudgeScores(
+            judge=judge,
+            scored=int((failed == 0).sum()),
+            failed=int((failed == 1).sum()),
+            means={name: mean.mean for name, mean in means.items() if mean and name != "reward"},
+            reward=reward and reward.mean,
+            error=reward and reward.error,
+        )
 
 
 def _note_outcome(
@@ -171,8 +185,6 @@ def _note_outcome(
     """Add notes on failures, and with `goes_on` the next commands. Raises the exception that ends
     the command if too many verdicts have no score, or on a dry run the reason why nothing would be
     sent."""
-    if result.panel is not None and result.panel.unpaired:
-        context.add_note(f"{result.panel.unpaired} more judges are not compared with any other")
     for warning in result.warnings:
         context.add_note(warning)
     if result.previews:
@@ -206,7 +218,7 @@ def _note_outcome(
 
 def _whose_reward(result: JudgeResult) -> str:
     """Return the option that `publish` needs if a run has verdicts of several judges."""
-    several = result.panel is not None and len(result.panel.judges) > 1
+    several = len({judge for judge, _ in result.run.judge_fingerprints()}) > 1
     return (
         f" --judge {shlex.quote(result.summaries[0].name)}" if several and result.summaries else ""
     )
@@ -227,7 +239,8 @@ def _next_query(result: JudgeResult) -> str:
 
 def show(answer: JudgedRun) -> None:
     """Print the result of `judge` on one run, or its preview."""
-    result: JudgeResult = answer._source
+    result: JudgeResult
+    result, settings = answer._source
     if result.comparisons:
         print_duels(result.comparisons)
         return
@@ -236,27 +249,55 @@ def show(answer: JudgedRun) -> None:
         print_judge_preview(preview)
     if result.previews:
         return
-    if result.panel is not None:
-        _print_panel(result.panel)
+    for setting in settings:
+        out.print()
+        print_means(answer.judges)
+        _print_agreement(setting)
     for judge, controls in result.controls.items():
         _print_controls(judge, controls)
 
 
-def _print_panel(panel: Panel) -> None:
-    """Print the means of each judge, warnings about them, and the agreement of judges."""
-    from convbench.reports.judges import pairs_table
+def print_means(judges: Sequence[JudgeScores]) -> None:
+    """Print mean scores with two decimals and the mean reward with three, one row for each judge.
 
-    out.print()
-    print_means(panel)
-    lengths = ", ".join(
-        f"{judge.judge} {judge.length:+.2f}" for judge in panel.judges if judge.length is not None
-    )
+    Judges with the same metrics share a table, which is split if it is too wide.
+    """
+    from convbench.reports.document import Column, Row, Table
+
+    alike: dict[tuple[str, ...], list[JudgeScores]] = {}
+    for judge in judges:
+        alike.setdefault(tuple(judge.means), []).append(judge)
+    for metrics, some in alike.items():
+        columns = (
+            Column("judge", "judge", text=True),
+            *(Column(head, head) for head in ("scored", "failed")),
+            *(Column(name, name, name if len(name) < 9 else f"{name[:5]}.", 2) for name in metrics),
+            Column("reward", "reward", digits=3),
+        )
+        rows = (Row((j.judge, j.scored, j.failed, *j.means.values(), j.reward)) for j in some)
+        print_report_table(Table("", "", columns, tuple(rows)))
+
+
+def _print_agreement(setting: Setting) -> None:
+    """Print how each judge's scores go with length, and how the judges agree."""
+    from convbench.reports.judges import agreement_table
+    from convbench.reports.metrics import headlines
+    from convbench.stats.agreement import spearman
+
+    lengths, names = [], set()
+    for metric in (metric for metric in headlines(setting) if metric.judge):
+        known = setting.rows[setting.rows[metric.key].notna()]
+        found = spearman(known[metric.key], known["words"])
+        names.add(metric.key.removeprefix(f"{metric.judge}/"))
+        lengths += [f"{metric.judge} {found:+.2f}"] if found is not None else []
     if lengths:
-        head = f"Spearman correlation of {panel.metric} with reply length: "
-        print_line(out, head, "dim", lengths)
-    if panel.pairs:
+        scores = names.pop() if len(names) == 1 else "scores"
+        head = f"Spearman correlation of {scores} with reply length: "
+        print_line(out, head, "dim", ", ".join(lengths))
+    table = agreement_table(setting)
+    if table is not None:
         out.print()
-        print_report_table(pairs_table(panel.pairs, panel.alpha))
+        print_report_table(table)
 
 
 def _print_controls(name: str, results: list[ControlResult]) -> None:

@@ -5,9 +5,8 @@ front.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from convbench.engine.journal import Journal
 from convbench.errors import ConvbenchError
@@ -43,7 +42,7 @@ def create_report(options: ReportOptions) -> ReportResult:
     if len(options.runs) == 1 and is_experiment(options.runs[0]):
         return experiment_report(options.runs[0], options)
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
-    return make_report(runs, **_settings(options))
+    return make_report(runs, options)
 
 
 def report_folder(options: ReportOptions, result: ReportResult) -> Path:
@@ -52,19 +51,6 @@ def report_folder(options: ReportOptions, result: ReportResult) -> Path:
     if len(options.runs) == 1 and is_experiment(options.runs[0]):
         return options.runs[0] / "report"
     return result.runs[0].reports_folder
-
-
-def _settings(options: ReportOptions) -> dict[str, Any]:
-    return {
-        "split": options.split,
-        "judge": options.judge,
-        "kind": options.kind,
-        "baselines": options.baseline,
-        "paper": options.paper,
-        "patterns": options.patterns,
-        "plots": options.plots,
-        "allow": options.allow,
-    }
 
 
 def experiment_report(root: Path, options: ReportOptions | None = None) -> ReportResult:
@@ -83,10 +69,9 @@ def experiment_report(root: Path, options: ReportOptions | None = None) -> Repor
             unread.append((path.name, str(error)))
     missing = missing_part(plan, ends, unread)
     front = (*((missing,) if missing else ()), cost_part(runs, ends))
-    settings = _settings(options)
-    settings["paper"] = options.paper or plan.printed
+    options = replace(options, paper=options.paper or plan.printed)
     title = plan.title or f"Experiment {root.resolve().name}"
-    return make_report(runs, **settings, title=title, front=front)
+    return make_report(runs, options, title=title, front=front)
 
 
 def missing_part(

@@ -136,11 +136,11 @@ def _policy_figures(rows: DataFrame) -> list[PolicyFigures]:
     figures = []
     complete = rows[~rows["failed"]]
     for (split, sent), own in complete.groupby(["split", "temperature"], dropna=False):
-        right, *percent = [mean_of(own, c) for c in ("correct", "thinking", "reasoned")]
-        means = (right, *(each and each.scaled(0.01) for each in percent))
+        shares = own.assign(thinking=own["thinking"] / 100, reasoned=own["reasoned"] / 100)
+        right, *means = [mean_of(shares, c) for c in ("correct", "thinking", "reasoned")]
         unread = None if right is None else int((own["unread"] > 0).sum())
         temperature = None if sent != sent else float(sent)
-        figures.append(PolicyFigures(split, temperature, len(own), unread, *means))
+        figures.append(PolicyFigures(split, temperature, len(own), unread, right, *means))
     return figures
 
 

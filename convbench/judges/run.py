@@ -13,7 +13,6 @@ from convbench.judges.adaptation.accuracies import edit_accuracies, tie_warning
 from convbench.judges.controls import ControlResult, control_results, try_controls, unfit_reasons
 from convbench.judges.group import GroupUnit
 from convbench.judges.kinds import kind_of
-from convbench.judges.panel import ConversationLength, Panel, summarise_panel
 from convbench.judges.ready import check_ready
 from convbench.judges.resolve import (
     Judge,
@@ -29,7 +28,7 @@ from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
 from convbench.schema import Message, TaskSpec, Verdict
-from convbench.schema.judge import OVERALL, Per
+from convbench.schema.judge import Per
 from convbench.store import Run
 from convbench.store.index import VerdictRow
 from convbench.util.redact import strip_address
@@ -171,7 +170,6 @@ class JudgeResult:
     summaries: list[JudgeSummary] = field(default_factory=list)
     unjudged: int = 0
     """Number of conversations that failed to build, which cannot be judged."""
-    panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
     problem: ConvbenchError | None = None
     """Why judging would fail after a dry run; None if it would not."""
@@ -207,8 +205,8 @@ def score_here(
 def judge_with(
     run: Run, judges: Sequence[Judge], calls: CallOptions, session: Session
 ) -> JudgeResult:
-    """Score a run's pending conversations by these judges and return the result: counts by judge,
-    the panel of all the run's judges, and warnings.
+    """Score a run's pending conversations by these judges and return the result: counts by
+    judge and warnings.
 
     All judges with something to score are checked before the first one asks its model; a
     ConvbenchError is raised for one that cannot score.
@@ -217,39 +215,12 @@ def judge_with(
     check_ready([item for item in judges if has_pending(run, item)], calls, session, run)
     result = JudgeResult(run, warnings=unquoted_warnings(judges))
     result.summaries = score_here(run, judges, calls, session)
-    metric = headline_metric(run)
-    result.panel = summarise_panel(
-        _count_talks(run, result),
-        run.verdict_rows(),
-        metric,
-        groups=lambda name: run.questions[name].group_id,
-        specs=run.judge_specs(),
-    )
+    result.unjudged = sum(not row.ended for row in run.conversation_rows())
     for item in judges:
         if kind_of(item.spec).measures == "adaptations":
             warning = tie_warning(edit_accuracies(run, item, None))
             result.warnings += [f"{item.name}: {warning}"] if warning else []
     return result
-
-
-def _count_talks(run: Run, result: JudgeResult) -> Iterator[ConversationLength]:
-    """Yield the run's completed conversations; counts the others in `result.unjudged`."""
-    from convbench.store.grades import words_rows  # what grades texts is seldom needed
-
-    for row, words in words_rows(run):
-        result.unjudged += not row.ended
-        if row.ended:
-            yield ConversationLength(row.conversation_id, row.example_id, words)
-
-
-def headline_metric(run: Run) -> str:
-    """Return the metric by which a run's judges are compared: their common headline metric, else
-    `overall`; `overall` without judges."""
-    specs = run.judge_specs()
-    if all(spec.headline_metric == OVERALL for spec in specs.values()):
-        return OVERALL
-    metrics = {specs[mark].headline_metric for _, mark in run.judge_fingerprints() if mark in specs}
-    return metrics.pop() if len(metrics) == 1 else OVERALL
 
 
 def add_controls(

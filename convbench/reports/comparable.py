@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from convbench.errors import RunError
@@ -10,11 +9,10 @@ from convbench.reports.policies import Policy
 from convbench.schema.base import field_differences
 from convbench.store import Run
 
-NO_PROMPTS = {"name", "title", "licence", "language", "protocol", "judge", "speakers", "sample",
-              "source", "reference"}  # fmt: skip
+TEXTS = {"title", "reference"}
+NO_PROMPTS = TEXTS | {"name", "licence", "language", "protocol", "judge", "speakers", "sample",
+                      "source"}  # fmt: skip
 """Keys of a task that change no prompt. Questions and speakers are compared on their own."""
-SHOWN = 4
-"""Most differences that one message lists."""
 
 
 class NotComparable(RunError):
@@ -35,38 +33,33 @@ def differences(first: Policy, other: Policy) -> list[str]:
             for facts in (ours, theirs):
                 facts["cast"].pop(speaker, None)
     lines = [line for key in ours for line in field_differences(key, ours[key], theirs[key])]
+    specs = {**first.run.judge_specs(), **other.run.judge_specs()}
     for judge, marks in other.judges.items():
-        versions = first.judges.get(judge, marks) | marks
+        versions = list(dict.fromkeys((*sorted(first.judges.get(judge, ())), *sorted(marks))))
         if len(versions) > 1:
-            specs = [_judge_fields(policy, judge) for policy in (first, other)]
-            named = field_differences(f"judge {judge}", *specs) if all(specs) else []
-            lines += named or [f"judge {judge}: verdicts of {len(versions)} versions of it"]
+            known = [
+                specs[m].model_dump(mode="json", exclude=TEXTS) for m in versions if m in specs
+            ]
+            both = len(known) == len(versions) == 2
+            lines += (both and field_differences(f"judge {judge}", *known)) or [
+                f"judge {judge}: verdicts of {len(versions)} versions of it"
+            ]
     return lines
-
-
-def _judge_fields(policy: Policy, judge: str) -> dict[str, Any]:
-    """Return the fields of a judge's spec; empty if verdicts are of several versions of it."""
-    mark, *others = policy.judges.get(judge, [""])
-    spec = None if others else policy.run.judge_specs().get(mark)
-    return spec.model_dump(mode="json", exclude={"title", "reference"}) if spec else {}
 
 
 def _facts(policy: Policy, exempt: bool) -> dict[str, Any]:
     """Return what must be equal of a policy's settings; of its own speaker the limits alone."""
-    m, limits = policy.run.manifest, {"sampling"}
-    of_others = limits | {"model", "fingerprint"}
-    cast = {
-        name: one.model_dump(
-            mode="json", include=limits if name == m.protocol.policy else of_others
-        )
-        for name, one in m.cast.items()
-    }
-    task = {k: v for k, v in m.task.model_dump(mode="json").items() if k not in NO_PROMPTS}
-    facts: dict[str, Any] = {"task": task, "mode": m.mode, "samples": m.samples, "cast": cast}
-    facts["temperatures"] = list(m.temperatures)
-    if not exempt:
-        facts["protocol"] = m.protocol.model_dump(mode="json", exclude={"title", "reference"})
-        facts["turns"] = m.turns
+    manifest = policy.run.manifest
+    keys = {"task", "mode", "samples", "cast", "temperatures"}
+    facts = manifest.model_dump(
+        mode="json",
+        include=keys if exempt else keys | {"protocol", "turns"},
+        exclude={"task": NO_PROMPTS, "protocol": TEXTS},
+    )
+    own = manifest.protocol.policy
+    for name, member in facts["cast"].items():
+        known = ("sampling",) if name == own else ("sampling", "model", "fingerprint")
+        facts["cast"][name] = {key: member[key] for key in known}
     return facts
 
 
@@ -75,20 +68,16 @@ def question_differences(first: Run, other: Run, split: str) -> list[str]:
     if first.path == other.path:
         return []
     a, b = (
-        {
-            name: example
-            for name, example in run.examples.items()
-            if {split, run.manifest.split} <= {"all", example.split}
-        }
-        for run in (first, other)
+        {n: e for n, e in r.examples.items() if {split, r.manifest.split} <= {"all", e.split}}
+        for r in (first, other)
     )
-    if a.keys() != b.keys():
+    both = a.keys() & b.keys()
+    changed = sum(a[name] != b[name] for name in both)
+    if len(a) != len(both) or len(b) != len(both):
         return [
-            f"questions: {len(a.keys() - b.keys())} only in {first.path.name}, "
-            f"{len(b.keys() - a.keys())} only in {other.path.name}, "
-            f"{len(a.keys() & b.keys())} in both"
+            f"questions: {len(a) - len(both)} only in {first.path.name}, {len(b) - len(both)} only "
+            f"in {other.path.name}, {len(both)} in both"
         ]
-    changed = sum(a[key] != b[key] for key in a)
     return [f"questions: {changed} of {len(a)} differ in text or options"] if changed else []
 
 
@@ -96,13 +85,3 @@ def has_own_protocol(policy: Policy) -> bool:
     """Return whether the recipe asks for a protocol (`eval_protocol`) and the run has it."""
     name = policy.recipe.get("eval_protocol")
     return name is not None and policy.run.manifest.protocol.name == name
-
-
-def refuse(first: Policy, policy: Policy, problems: Sequence[str]) -> NotComparable:
-    """Return the error for two policies that are not comparable."""
-    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    return NotComparable(
-        f"{policy.name} ({policy.run.path}) and {first.name} ({first.run.path}) are not "
-        f"comparable: {'; '.join(problems[:SHOWN])}{more}. Report them separately, or add "
-        "--allow-incomparable to compare them in one table anyway"
-    )

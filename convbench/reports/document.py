@@ -7,8 +7,8 @@ so that JSON, CSV and data frames have every digit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from convbench.stats.estimates import Estimate
 
@@ -18,65 +18,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference to a baseline."""
+    """A paired difference to a baseline, with its p adjusted by Holm's method over the policies
+    that are compared with one baseline."""
 
     estimate: Estimate
     adjusted: float | None = None
-    """p of no difference, by Holm over the policies that are compared with one baseline."""
 
 
 Cell = Estimate | Difference | float | int | str | None
+Shown = tuple[str, str, int]
+"""A cell as written: its text, what stands behind or below it, and its rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table."""
+    """A column of a table: its name in JSON, CSV and data frames, and its head, a short one in
+    narrow tables; `text` columns stand left, of `best` ones the two largest numbers are marked."""
 
     key: str
-    """Name in JSON, CSV and data frames."""
     head: str
     short: str = ""
-    """Head in narrow tables; empty: the head."""
     digits: int = 0
     text: bool = False
-    """Whether its cells are texts, which stand left."""
     best: bool = False
-    """Whether the largest numbers are marked, the best and the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table."""
+    """A row of a table; whether its numbers are those that a paper prints."""
 
     cells: tuple[Cell, ...]
     printed: bool = False
-    """Whether its numbers are those that a paper prints."""
-
-
-class Shown(NamedTuple):
-    """A cell as it is written."""
-
-    text: str
-    more: str
-    """What stands behind or below it: an error or an interval."""
-    rank: int
-    """1 for the best of its column as shown, 2 for the second best, else 0."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its notes."""
+    """A table with its notes; `name` stands for it in JSON and in the Python API."""
 
     name: str
-    """Its name in JSON and in the Python API, e.g. `results`."""
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows with full precision: of an estimate also `KEY_error`, `KEY_low`,
-        `KEY_high`, `KEY_n` and `KEY_groups`, of a difference `KEY_p` and `KEY_holm`."""
+        """Return the rows with full precision; see `cell_values` for what a number brings along."""
         printed = any(row.printed for row in self.rows)
         return [
             {
@@ -89,8 +75,8 @@ class Table:
         ]
 
     def ranks(self) -> list[list[int]]:
-        """Return a number for each cell, as in `Shown`. Equal numbers share a rank; printed rows
-        are ranked among themselves."""
+        """Return a number for each cell: 1 for the best of its column as shown, 2 for the second
+        best, else 0. Equal numbers share a rank; printed rows are ranked among themselves."""
         ranks = [[0] * len(self.columns) for _ in self.rows]
         for place, column in enumerate(self.columns):
             for printed in (False, True) if column.best else ():
@@ -108,48 +94,41 @@ class Table:
         """Yield each row with its cells as they are written."""
         for row, ranks in zip(self.rows, self.ranks(), strict=True):
             cells = zip(row.cells, self.columns, ranks, strict=True)
-            yield row, [Shown(*cell_text(cell, column), rank) for cell, column, rank in cells]
+            yield row, [(*cell_text(cell, column), rank) for cell, column, rank in cells]
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A plot with its caption."""
+    """A plot: its file stem, its caption, and its contents as svg, pdf and png."""
 
     name: str
-    """File stem."""
     caption: str
     files: Mapping[str, bytes]
-    """Contents by ending: svg, pdf, png."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a report: one setting, or what several have together."""
+    """A part of a report: one setting, or what several have together; `answers` are lines on what
+    came out."""
 
     title: str
     answers: tuple[str, ...] = ()
-    """What came out, in one line a policy."""
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True)
 class Document:
-    """A report."""
+    """A report on the runs in these folders; `sources` say which spec follows which paper."""
 
     title: str
     parts: tuple[Part, ...]
     runs: tuple[str, ...] = ()
-    """Folders of the runs that it covers."""
     sources: tuple[str, ...] = ()
-    """Which spec follows which paper, a line each."""
     bibtex: str = ""
-    data: Mapping[str, bytes] = field(default_factory=dict)
-    """Further files by name, e.g. the points of a picture."""
 
     def frames(self) -> dict[str, DataFrame]:
-        """Return the tables of all parts by name as data frames, with the part in the first
-        column."""
+        """Return the tables of all parts by name as data frames; the first column is the part."""
         import pandas as pd
 
         found: dict[str, list[dict[str, Any]]] = {}
@@ -162,11 +141,8 @@ class Document:
 
 def mean_of(cell: Cell) -> float | None:
     """Return the number of a cell; None for a text or nothing."""
-    if isinstance(cell, Difference):
-        return cell.estimate.mean
-    if isinstance(cell, Estimate):
-        return cell.mean
-    return None if isinstance(cell, str) or cell is None else float(cell)
+    value = cell_values(cell)[""]
+    return None if isinstance(value, str) or value is None else float(value)
 
 
 def cell_values(cell: Cell) -> dict[str, Any]:
@@ -186,7 +162,7 @@ def cell_text(cell: Cell, column: Column) -> tuple[str, str]:
     digits = column.digits
     if isinstance(cell, Difference):
         p, span = cell.adjusted, cell.estimate.interval or ()
-        stars = "" if p is None else "***" if p < 0.001 else "**" if p < 0.01 else "*" * (p < 0.05)
+        stars = "" if p is None else "*" * ((p < 0.05) + (p < 0.01) + (p < 0.001))
         inside = ", ".join(_signed(end, digits) for end in span)
         return _signed(cell.estimate.mean, digits) + stars, f"[{inside}]" if inside else ""
     if isinstance(cell, Estimate):
@@ -198,8 +174,7 @@ def cell_text(cell: Cell, column: Column) -> tuple[str, str]:
 
 
 def _signed(value: float, digits: int) -> str:
-    """Return a number with its sign, with two digits or more without a zero before the point:
-    `+.394`."""
+    # With two digits or more without a zero before the point: +.394.
     text = f"{value:+.{digits}f}"
     return text[0] + text[2:] if digits > 1 and text[1:3] == "0." else text
 

@@ -25,18 +25,12 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import RunError
 from convbench.reports import comparable
-from convbench.reports.policies import (
-    Policy,
-    in_order,
-    read_policy,
-    with_bases,
-    with_unique_names,
-)
+from convbench.reports.policies import Policy, read_policy, with_bases, with_unique_names
+from convbench.reports.published import method_order
 from convbench.schema import JudgeSpec, RunManifest
 from convbench.stats.estimates import ErrorKind, Estimate, estimate
 from convbench.store import Run
@@ -81,7 +75,6 @@ class Setting:
     turns: int
     split: str
     kind: ErrorKind
-    """Of all errors."""
     policies: tuple[Policy, ...]
     rows: DataFrame
     judges: Mapping[str, JudgeSpec | None] = field(default_factory=dict)
@@ -106,36 +99,36 @@ class Setting:
         known = (p for p in self.policies if not p.is_line)
         return next((p for p in known if policy.base in {r.manifest.id for r in p.runs}), None)
 
-    @cached_property
-    def _parts(self) -> dict[Any, DataFrame]:
-        return dict(list(self.rows.groupby("policy", sort=False)))
-
     def rows_of(self, policy: Policy) -> DataFrame:
         """Return the rows of one policy, failed conversations included."""
-        return self._parts.get(policy.name, self.rows.iloc[:0])
+        return self.rows[self.rows["policy"] == policy.name]
 
     def mean(self, policy: Policy, column: str) -> Estimate | None:
         """Return the mean of a column over a policy's conversations; None without a number."""
         return mean_of(self.rows_of(policy), column, self.kind)
 
     def difference(self, policy: Policy, base: Policy, column: str) -> Estimate | None:
-        """Return the mean of a policy's values minus its base's, paired by question, sample and
-        temperature; several values of one pair count with their mean. None without a pair."""
+        """Return the mean of a policy's values minus its base's, by unit; None without a pair."""
         if column not in self.rows:
             return None
-        ours, theirs = (self._by_unit(each, column) for each in (policy, base))
-        both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_base"))
+        both = paired(self.rows_of(policy), self.rows_of(base), column)
         return estimate(both["group"], both[column] - both[f"{column}_base"], self.kind)
-
-    def _by_unit(self, policy: Policy, column: str) -> DataFrame:
-        own = self.rows_of(policy)
-        known = own.loc[own[column].notna(), ["unit", "group", column]]
-        return known.groupby("unit", sort=False).agg({"group": "first", column: "mean"})
 
 
 def mean_of(rows: DataFrame, column: str, kind: ErrorKind = "clustered") -> Estimate | None:
     """Return the mean of a column of rows; None without a number."""
     return None if column not in rows else estimate(rows["group"], rows[column], kind)
+
+
+def paired(ours: DataFrame, theirs: DataFrame, column: str, *more: str) -> DataFrame:
+    """Return `group` and these columns of ours, and with `_base` behind their names of theirs, for
+    each unit of which both have numbers in the first; several of a unit count with their mean."""
+    means = dict.fromkeys((column, *more), "mean")
+    first, second = (
+        rows[rows[column].notna()].groupby("unit", sort=False).agg({"group": "first", **means})
+        for rows in (ours, theirs)
+    )
+    return first.merge(second, left_index=True, right_index=True, suffixes=("", "_base"))
 
 
 def read_settings(
@@ -145,20 +138,20 @@ def read_settings(
     kind: ErrorKind = "clustered",
     allow: bool = False,
     skip_empty: bool = False,
+    alone: bool = False,
 ) -> list[Setting]:
-    """Return the settings of these runs and their evaluations, in the order of the runs.
+    """Return the settings of these runs and, unless `alone`, their evaluations, in the order of the
+    runs.
 
-    A setting has one task, mode, protocol, number of turns and simulated human. Runs that differ in
-    the seed alone are pooled. Raise NotComparable, which names the difference, for policies that
-    are not comparable; with `allow` it becomes a note. Raise RunError for a run without
-    conversations of the split, unless these are skipped, and for damaged records.
+    A setting has one task, mode, protocol, number of turns and simulated human; runs that differ in
+    the seed alone are pooled. Raise NotComparable, which with `allow` is a note, and RunError for a
+    run without conversations of the split, unless these are skipped, and for damaged records.
     """
-    families = _families(runs)
+    families = _families(runs, alone)
     rows, marks = read_rows([run for family in families for run in family])
-    if split != "all":
-        rows = rows[rows["split"] == split]
+    rows = rows if split == "all" else rows[rows["split"] == split]
     counts = rows["run"].value_counts().to_dict()
-    grouped: dict[tuple[str, str, str, int], dict[str, list[list[Policy]]]] = {}
+    grouped: dict[tuple[Any, ...], list[list[Policy]]] = {}
     for family in families:
         policies = []
         for run in (run for run in family if run.manifest.id in counts):
@@ -166,31 +159,27 @@ def read_settings(
             planned = max(run.manifest.planned_count(asked), counts[run.manifest.id])
             judges = marks.get(run.manifest.id, {})
             policies.append(read_policy(run, judges=judges, planned=planned))
-        own, m = family[0], family[0].manifest
+        m = family[0].manifest
         if policies:
-            key = (m.task.name, m.mode, m.protocol.name, m.turns)
-            grouped.setdefault(key, {}).setdefault(_humans(m), []).append(with_bases(policies))
+            key = (m.task.name, m.mode, m.protocol.name, m.turns, _humans(m))
+            grouped.setdefault(key, []).append(with_bases(policies))
         elif not skip_empty:
-            raise RunError(
-                f"{own.path}: found no conversations of split {split}{_help(own, split)}"
-            )
-    return [
-        _setting(
-            Setting(*key, split, kind, (), rows, more=human if len(by_human) > 1 else ""),
-            some,
-            allow,
-        )
-        for key, by_human in grouped.items()
-        for human, some in by_human.items()
-    ]
+            raise RunError(_nothing_of(family[0], split))
+    alike = Counter(key[:4] for key in grouped)
+    settings = []
+    for key, some in grouped.items():
+        task, mode, protocol, turns, human = key
+        more = human if alike[key[:4]] > 1 else ""
+        empty = Setting(task, mode, protocol, turns, split, kind, (), rows, more=more)
+        settings.append(_setting(empty, some, allow))
+    return settings
 
 
 def read_rows(runs: Sequence[Run]) -> tuple[DataFrame, dict[str, dict[str, frozenset[str]]]]:
-    """Return a frame with a row for each conversation of these runs, and the fingerprints of their
-    verdicts by run and judge.
+    """Return a row for each conversation of these runs, and the fingerprints of their verdicts by
+    run and judge. Raise RunError for a damaged record.
 
-    Of a judge there are the columns `JUDGE/METRIC`, `JUDGE/reward` and `JUDGE/failed` (1 for a
-    failed verdict, 0 for scores). Raise RunError for a damaged record.
+    Of a judge there are the columns `JUDGE/METRIC`, `JUDGE/reward` and `JUDGE/failed` (1 or 0).
     """
     rows, scores, listed = ask(runs, ("conversations", "verdicts"), CONVERSATIONS, SCORES, MARKS)
     scores["column"] = scores["judge"] + "/" + scores["metric"]
@@ -203,8 +192,7 @@ def read_rows(runs: Sequence[Run]) -> tuple[DataFrame, dict[str, dict[str, froze
 
 
 def ask(runs: Sequence[Run], views: Sequence[str], *statements: str) -> list[DataFrame]:
-    """Return the rows of SQL statements over some views of `query`. Raise RunError for a damaged
-    record."""
+    """Return the rows of SQL statements over views of `query`; RunError for a damaged record."""
     connection = connect_runs(runs, views)
     try:
         return [connection.execute(statement).df() for statement in statements]
@@ -212,32 +200,29 @@ def ask(runs: Sequence[Run], views: Sequence[str], *statements: str) -> list[Dat
         connection.close()
 
 
-def _families(runs: Sequence[Run]) -> list[list[Run]]:
+def _families(runs: Sequence[Run], alone: bool) -> list[list[Run]]:
     """Return each run with its evaluations; one that is listed with its parent joins it."""
     by_id = {run.manifest.id: run for run in runs}
     families: dict[str, dict[str, Run]] = {}
-    for name, run in by_id.items():
-        above = by_id.get(run.manifest.parent or "", run)
+    for run in by_id.values():
         # A run stands before its evaluations, in whichever order they are listed.
-        family = families.setdefault(above.manifest.id, {above.manifest.id: above})
-        family[name] = run
-        family |= {child.manifest.id: child for child in run.child_runs()}
+        above = by_id.get(run.manifest.parent or "", run)
+        for each in (above, run, *([] if alone else run.child_runs())):
+            families.setdefault(above.manifest.id, {})[each.manifest.id] = each
     return [list(family.values()) for family in families.values()]
 
 
-def _help(run: Run, split: str) -> str:
-    """Return which splits a run has conversations of, or what to do about missing ones."""
-    questions = run.questions
-    spoken = Counter(questions[talk.example_id].split for talk in run.conversation_rows())
+def _nothing_of(run: Run, split: str) -> str:
+    splits = {name: question.split for name, question in run.questions.items()}
+    spoken = Counter(splits[talk.example_id] for talk in run.conversation_rows())
     other = "".join(f"; it has {count} of {name}: --split {name}" for name, count in spoken.items())
-    if run.manifest.kind != "import" and split in {q.split for q in questions.values()} | {"all"}:
-        return f"; build them: convbench build --run {shlex.quote(str(run.path))}{other}"
-    return f", nor questions of it{other}" if questions else other
+    can_build = run.manifest.kind != "import" and split in splits.values()
+    build = f"; build them: convbench build --run {shlex.quote(str(run.path))}" if can_build else ""
+    return f"{run.path}: found no conversations of split {split}{build}{other}"
 
 
 def _humans(manifest: RunManifest) -> str:
-    """Return the models of the other speakers that the policy hears and that say more than scripted
-    words, as `simulator MODEL`."""
+    """Return who the policy hears beside scripted words, as `simulator MODEL`."""
     protocol = manifest.protocol
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
     heard = [
@@ -252,37 +237,50 @@ def _setting(empty: Setting, families: Sequence[list[Policy]], allow: bool) -> S
     """Return a setting, of which `empty` has the rows of all settings, with its policies."""
     every = [policy for family in families for policy in family]
     notes = list(_check(every, empty.split, allow))
-    pools: dict[tuple[str, int], list[list[Policy]]] = {}
+    pools: dict[tuple[str, int], dict[tuple[str, str], list[Policy]]] = {}
     seen: Counter[tuple[str, int]] = Counter()
     for family in families:
         # A family joins others of its model; of those with one seed each is in a pool of its own.
         member, seed = family[0].run.manifest.policy_member, family[0].run.manifest.seed
         model = member.fingerprint or member.model
-        pools.setdefault((model, seen[model, seed]), []).append(family)
+        pool = pools.setdefault((model, seen[model, seed]), {})
         seen[model, seed] += 1
-    if any(len(pool) > 1 for pool in pools.values()):
+        for policy in family:
+            folder = "" if policy.is_own else policy.run.path.name
+            pool.setdefault((policy.name, folder), []).append(policy)
+    if len(pools) < len(families):
         notes.append(
-            f"Pooled over {max(map(len, pools.values()))} seeds: a question drawn in several of "
-            "them is one group; errors ignore that conversations of one training share a "
-            "checkpoint."
+            "Pooled over seeds: a question drawn in several of them is one group; errors ignore "
+            "that conversations of one training share a checkpoint."
         )
-    policies = with_unique_names([p for pool in pools.values() for p in in_order(_pooled(pool))])
+    rank = {name: place for place, name in enumerate(method_order())}
+    pooled: list[Policy] = []
+    for pool in pools.values():
+        joined = []
+        for members in pool.values():
+            runs = tuple(member.run for member in members)
+            trainings = tuple(training for member in members for training in member.trainings)
+            planned = sum(member.planned for member in members)
+            joined.append(replace(members[0], runs=runs, trainings=trainings, planned=planned))
+        # As papers print them, then by name, rounds by their number.
+        pooled += sorted(
+            joined, key=lambda p: (rank.get(p.name, len(rank)), p.learner, p.round or 0, p.name)
+        )
+    policies = with_unique_names(pooled)
     notes += [policy.note for policy in policies if policy.note]
-    own = _own_rows(policies, empty.rows)
+    rows = _own_rows(policies, empty.rows)
     specs = {mark: spec for policy in every for mark, spec in policy.run.judge_specs().items()}
     judges: dict[str, JudgeSpec | None] = {}
-    for policy in policies:
-        for judge, marks in policy.judges.items():
+    for judge, marks in (item for policy in policies for item in policy.judges.items()):
+        if f"{judge}/failed" in rows:
             found = (specs[mark] for mark in sorted(marks) if mark in specs)
-            if f"{judge}/failed" in own:
-                judges[judge] = judges.get(judge) or next(found, None)
+            judges[judge] = judges.get(judge) or next(found, None)
     said = tuple(dict.fromkeys(notes))
-    return replace(empty, policies=tuple(policies), rows=own, judges=judges, notes=said)
+    return replace(empty, policies=tuple(policies), rows=rows, judges=judges, notes=said)
 
 
 def _check(policies: Sequence[Policy], split: str, allow: bool) -> Iterator[str]:
-    """Yield notes on policies that are not comparable with the first run's own (else the first), or
-    raise NotComparable unless that is allowed."""
+    """Yield notes on policies that are not comparable with the first run's own, or raise that."""
     first = next((policy for policy in policies if policy.is_own), policies[0])
     for policy in policies:
         problems = comparable.differences(first, policy)
@@ -290,29 +288,16 @@ def _check(policies: Sequence[Policy], split: str, allow: bool) -> Iterator[str]
         beside = first if policy.run.manifest.seed == first.run.manifest.seed else near
         problems += comparable.question_differences(beside.run, policy.run, split)
         if problems and not allow:
-            raise comparable.refuse(first, policy, problems)
+            raise comparable.NotComparable(
+                f"{policy.name} ({policy.run.path}) and {first.name} ({first.run.path}) are not "
+                f"comparable: {'; '.join(problems)}. Report them separately, or add "
+                "--allow-incomparable to compare them in one table anyway"
+            )
         if problems:
             yield f"{policy.name} is not comparable with {first.name}: {'; '.join(problems)}."
         if comparable.has_own_protocol(policy):
             name = policy.run.manifest.protocol.name
             yield f"{policy.name} was evaluated in protocol {name}, as its recipe asks."
-
-
-def _pooled(pool: Sequence[list[Policy]]) -> list[Policy]:
-    """Return the policies of several seeds, those of one name and folder joined into one."""
-    joined: dict[tuple[str, str], list[Policy]] = {}
-    for policy in (policy for family in pool for policy in family):
-        folder = "" if policy.is_own else policy.run.path.name
-        joined.setdefault((policy.name, folder), []).append(policy)
-    return [
-        replace(
-            members[0],
-            runs=tuple(member.run for member in members),
-            trainings=tuple(training for member in members for training in member.trainings),
-            planned=sum(member.planned for member in members),
-        )
-        for members in joined.values()
-    ]
 
 
 def _own_rows(policies: Sequence[Policy], rows: DataFrame) -> DataFrame:

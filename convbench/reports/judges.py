@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import combinations
 
 from convbench.judges.controls import control_results, unfit_reasons
 from convbench.reports.document import Column, Difference, Row, Table
 from convbench.reports.frame import Setting
 from convbench.reports.metrics import headlines
-from convbench.stats.agreement import Agreement, agreement, krippendorff_alpha
+from convbench.stats.agreement import agreement, krippendorff_alpha
 
 
 def agreement_table(setting: Setting) -> Table | None:
-    """Return how every two judges agree on their headline scores, each brought to 0 to 1 by its own
-    scale; None for fewer than two."""
+    """Return how every two judges agree on their headline scores; None for fewer than two."""
     import pandas as pd
 
     shares = {
@@ -23,15 +22,14 @@ def agreement_table(setting: Setting) -> Table | None:
         if metric.judge and metric.limits
         for low, high in [metric.limits]
     }
-    groups = setting.rows["group"]
-    pairs = [(a, b, agreement(groups, shares[a], shares[b])) for a, b in combinations(shares, 2)]
-    known = [(a, b, found) for a, b, found in pairs if found is not None]
-    alpha = krippendorff_alpha(pd.DataFrame(shares)) if len(shares) > 2 else None
-    return pairs_table(known, alpha) if known else None
-
-
-def pairs_table(pairs: Sequence[tuple[str, str, Agreement]], alpha: float | None) -> Table:
-    """Return the table of (judge, other judge, agreement), and alpha over all judges in a note."""
+    rows = []
+    for first, second in combinations(shares, 2):
+        found = agreement(setting.rows["group"], shares[first], shares[second])
+        if found is not None:
+            measured = (found.common, found.equal, found.kappa, found.spearman)
+            rows.append(Row((f"{first} / {second}", *measured, Difference(found.difference))))
+    if not rows:
+        return None
     columns = (
         Column("judges", "Judges", text=True),
         Column("common", "common"),
@@ -40,23 +38,18 @@ def pairs_table(pairs: Sequence[tuple[str, str, Agreement]], alpha: float | None
         Column("spearman", "Spearman", "Spearm.", digits=2),
         Column("difference", "first − second", "1st−2nd", digits=3),
     )
-    rows = tuple(
-        Row((f"{first} / {second}", found.common, found.equal, found.kappa, found.spearman,
-             Difference(found.difference)))
-        for first, second, found in pairs
-    )  # fmt: skip
     notes = [
         "Headline scores from 0 to 1 on the conversations that both scored; kappa is quadratically "
         "weighted."
     ]
+    alpha = krippendorff_alpha(pd.DataFrame(shares)) if len(shares) > 2 else None
     if alpha is not None:
         notes.append(f"Krippendorff's alpha (interval) over all: {alpha:.2f}.")
-    return Table("agreement", "Agreement of judges", columns, rows, tuple(notes))
+    return Table("agreement", "Agreement of judges", columns, tuple(rows), tuple(notes))
 
 
 def unfit_notes(setting: Setting) -> Iterator[str]:
-    """Yield a sentence for each judge that scores answers without merit above the policy's own, as
-    `judge --controls` tried it."""
+    """Yield a sentence for each judge whose `--controls` score high without merit."""
     found = (
         reason
         for policy in setting.policies

@@ -6,14 +6,12 @@ headline first, then in the order of its rubric), pages won, words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from convbench.errors import RunError
 from convbench.judges.kinds import kind_of
 from convbench.reports.document import Column
 from convbench.reports.frame import Setting
-from convbench.schema import JudgeSpec
 from convbench.schema.judge import OVERALL
 
 PEOPLE = "people"
@@ -22,14 +20,12 @@ PEOPLE = "people"
 
 @dataclass(frozen=True, slots=True)
 class Metric(Column):
-    """A column of the frame as one of a table."""
+    """A column of the frame as one of a table: its smallest and largest number, the judge that it
+    is a score of, and whether policies are compared by it."""
 
     limits: tuple[float, float] | None = None
-    """Smallest and largest number."""
     judge: str | None = None
-    """Judge that it is a score of."""
     headline: bool = True
-    """Whether policies are compared by it; of a judge's metrics by the main one."""
 
 
 PERCENT = (0, 100)
@@ -58,73 +54,41 @@ def metrics_of(setting: Setting) -> list[Metric]:
         basic.append(THINKING)
     if "reasoned" in rows and rows["reasoned"].any():
         basic.append(REASONED)
-    many = len(setting.judges) > 1
-    judged = [
-        metric
-        for judge, spec in setting.judges.items()
-        for metric in _judge_metrics(setting, judge, spec, judge if many else "R")
-    ]
+    judged = (metric for judge in setting.judges for metric in _judge_metrics(setting, judge))
     return [metric for metric in (*basic, *judged, WON, WORDS) if metric.key in rows]
 
 
-def _judge_metrics(
-    setting: Setting, judge: str, spec: JudgeSpec | None, prefix: str
-) -> list[Metric]:
-    """Return a judge's metrics; the reward only if it is not the headline times a constant."""
-    start, top = f"{judge}/", _headline(spec)
-    compares = spec is None or not spec.is_relative
-    found = sorted(c.removeprefix(start) for c in setting.rows if c.startswith(start))
-    order = dict.fromkeys((top, *(spec.score_names if spec else ()), *found))
-    labels = spec.score_labels if spec else {}
-    metrics = [
-        Metric(
-            start + name,
-            f"{prefix} {labels.get(name, name)}",
-            f"{prefix} {_short(name)}",
-            2,
-            best=spec is None or spec.scores_policy,
-            limits=spec.score_limits(name) if spec else None,
-            judge=judge,
-            headline=compares and name == top,
-        )
-        for name in order
-        if name in found and name not in ("failed", "reward")
-    ]
-    if not _is_scaled(setting, start + "reward", start + top):
-        alone = compares and top not in found
-        head = f"{prefix} reward"
-        metrics.append(
-            Metric(start + "reward", head, digits=3, best=True, judge=judge, headline=alone)
-        )
-    return metrics
-
-
-def _headline(spec: JudgeSpec | None) -> str:
-    """Return a judge's main metric: of self-edits the accuracy, which their baselines have too."""
-    if spec is None:
-        return OVERALL
-    adapts = kind_of(spec).measures in ("adaptations", "solutions")
-    return "accuracy" if adapts else spec.headline_metric
-
-
-def _short(name: str) -> str:
-    return name.capitalize() if len(name) <= 5 else f"{name[:4].capitalize()}."
-
-
-def _is_scaled(setting: Setting, reward: str, score: str) -> bool:
-    """Return whether a column is another one times a constant."""
-    rows = setting.rows
-    if reward not in rows or score not in rows:
-        return reward not in rows
-    known = rows.loc[rows[reward].notna(), [reward, score]]
-    total = known[score].sum()
-    factor = known[reward].sum() / total if total else 0.0
-    return bool(((known[reward] - factor * known[score]).abs() < 1e-9).all())
+def _judge_metrics(setting: Setting, judge: str) -> Iterator[Metric]:
+    """Yield a judge's metrics; the reward only if it is not the headline times a constant."""
+    spec, rows = setting.judges[judge], setting.rows
+    start, prefix = f"{judge}/", judge if len(setting.judges) > 1 else "R"
+    top, compares, labels, known = OVERALL, True, dict[str, str](), tuple[str, ...]()
+    if spec is not None:
+        adapts = kind_of(spec).measures in ("adaptations", "solutions")
+        top = "accuracy" if adapts else spec.headline_metric  # baselines of edits have it too
+        labels, known, compares = spec.score_labels, spec.score_names, not spec.is_relative
+    found = sorted(c.removeprefix(start) for c in rows if c.startswith(start))
+    for name in dict.fromkeys((top, *known, *found)):
+        if name in found and name not in ("failed", "reward"):
+            yield Metric(
+                start + name,
+                f"{prefix} {labels.get(name, name)}",
+                f"{prefix} {name.capitalize() if len(name) <= 5 else f'{name[:4].capitalize()}.'}",
+                2,
+                best=spec is None or spec.scores_policy,
+                limits=spec.score_limits(name) if spec else None,
+                judge=judge,
+                headline=compares and name == top,
+            )
+    reward, alone = start + "reward", top not in found
+    scale = rows[reward] / rows[start + top] if reward in rows and not alone else None
+    if scale is None or scale.max() - scale.min() > 1e-9:
+        yield Metric(reward, f"{prefix} reward", digits=3, best=True, judge=judge,
+                     headline=compares and alone)  # fmt: skip
 
 
 def headlines(setting: Setting) -> list[Metric]:
-    """Return what policies are compared by: accuracy, unread, each judge's headline, pages won,
-    words. Scores that only rank conversations about one question are left out."""
+    """Return what policies are compared by, without scores that rank one question's answers."""
     return [metric for metric in metrics_of(setting) if metric.headline]
 
 
@@ -142,18 +106,3 @@ def scale_note(metrics: Iterable[Metric]) -> list[str]:
             by_scale.setdefault(f"{low:g} to {high:g}", []).append(metric.head)
     spans = "; ".join(f"{', '.join(heads)}: {span}" for span, heads in by_scale.items())
     return [f"Scales: {spans}."] if spans else []
-
-
-def only_judge(settings: Sequence[Setting], judge: str) -> list[Setting]:
-    """Return the settings with one judge alone (and people, who are no judge's taste). Raise
-    RunError for a judge without verdicts."""
-    known = dict.fromkeys(name for setting in settings for name in setting.judges)
-    if judge not in known:
-        raise RunError(
-            f"--judge {judge}: found verdicts of {', '.join(known) or 'no judge'}; expected one of "
-            f"these, or judge first: convbench judge --judge {judge}"
-        )
-    return [
-        replace(s, judges={k: v for k, v in s.judges.items() if k in (judge, PEOPLE)})
-        for s in settings
-    ]

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import DataError, MissingDependency
-from convbench.reports.document import Cell, Column, Part, Picture, Row, Table
+from convbench.reports.document import Column, Part, Picture, Row, Table
 from convbench.reports.frame import Setting
-from convbench.reports.plots import drawing, looks, new_figure, picture
+from convbench.reports.plots import drawing, looks, panels, picture
 from convbench.reports.policies import BASE
 from convbench.stats.estimates import estimate
 from convbench.util.install import with_extra
@@ -43,30 +42,20 @@ SHAPES = ("o", "s", "^", "D", "P")
 """Markers of the patterns, the largest first: circle, square and triangle as in the paper."""
 
 
-def patterns_part(settings: Sequence[Setting], *, plots: bool) -> tuple[Part, dict[str, bytes]]:
-    """Return the part on language patterns, a row for each setting and policy; with `plots` also a
-    picture a setting, and the points as CSV by file name.
+def patterns_part(settings: Sequence[Setting], *, plots: bool) -> Part:
+    """Return the part on language patterns, with `plots` also a picture a setting.
 
     Raise DataError if a setting's replies share no usable word, MissingDependency without the extra
     `analysis`.
     """
-    import pandas as pd
-
     found = {setting.title: analyse(final_replies(setting), plane=plots) for setting in settings}
     tables = (_table({title: rows for title, (rows, _) in found.items()}), _common_table(found))
-    title = "Language patterns"
-    if not plots:
-        return Part(title, (), tables), {}
-    shown = tuple(_draw(title, rows) for title, (rows, _) in found.items() if "x" in rows)
-    points = pd.concat([rows.assign(setting=title) for title, (rows, _) in found.items()])
-    columns = ("setting", "policy", "conversation_id", "pattern", "x", "y")
-    text = points.reindex(columns=columns).to_csv(index=False)
-    return Part(title, (), tables, shown), {"patterns.csv": text.encode()}
+    shown = (_draw(title, rows) for title, (rows, _) in found.items() if "x" in rows)
+    return Part("Language patterns", (), tables, tuple(shown))
 
 
 def final_replies(setting: Setting) -> DataFrame:
-    """Return the final reply of each complete conversation: policy, conversation_id, group, words
-    (in lower case and in order)."""
+    """Return policy, conversation_id, group and words in lower case of each final reply."""
     import pandas as pd
 
     rows = []
@@ -87,53 +76,63 @@ def analyse(replies: DataFrame, *, plane: bool) -> tuple[DataFrame, frozenset[st
     the same result.
 
     `pattern` is 0 for the largest pattern. Where uncommon words allow it there are `distance`, the
-    mean cosine distance to the ten nearest replies, `silhouette` among the policies, and with
-    `plane` (which takes longest) `x` and `y`, the place in the plane.
+    mean cosine distance to the ten nearest replies, `outlier` (100 beyond three median distances,
+    else 0), `silhouette` among the policies, and with `plane` (which takes longest) `x` and `y`,
+    the place in the plane.
     """
     common = common_words(replies)
     apart = tfidf([" ".join(w for w in words if w not in common) for words in replies["words"]])
     inside = [" ".join(w for w in words if w in common) for words in replies["words"]]
     found = replies.assign(pattern=clusters(inside))
     if apart is not None and len(found) >= FEWEST:
-        if plane:
-            found[["x", "y"]] = _plane(apart)
-        found["distance"] = _distances(apart)
-        if 1 < found["policy"].nunique() < len(found):
-            from sklearn.metrics import silhouette_samples
+        from sklearn.metrics import silhouette_samples
+        from sklearn.neighbors import NearestNeighbors
 
+        tree = NearestNeighbors(n_neighbors=min(NEAREST, len(found) - 1), metric="cosine")
+        found["distance"] = tree.fit(apart).kneighbors()[0].mean(axis=1)
+        found["outlier"] = 100.0 * (found["distance"] > 3 * found["distance"].median())
+        if 1 < found["policy"].nunique() < len(found):
             found["silhouette"] = silhouette_samples(apart, found["policy"], metric="cosine")
+        if plane:
+            near, umap = min(15, len(found) - 1), _library("umap", "umap-learn")
+            places = umap.UMAP(n_neighbors=near, random_state=SEED, n_jobs=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # on small graphs it warns of a random start
+                found[["x", "y"]] = places.fit_transform(apart)
     return found, common
+
+
+def _library(name: str, package: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MissingDependency(
+            package, needed_for="--patterns", install=with_extra("analysis")
+        ) from None
 
 
 def common_words(replies: DataFrame) -> frozenset[str]:
     """Return the common words of policies' replies: stop words, words of any talk about questions,
     and those that all policies use, in at least 1% of some policy's replies and at most 1.2 times
     as often in one as in another."""
-    try:
-        from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-    except ImportError:
-        raise MissingDependency(
-            "scikit-learn", needed_for="--patterns", install=with_extra("analysis")
-        ) from None
+    stop_words = _library("sklearn.feature_extraction.text", "scikit-learn").ENGLISH_STOP_WORDS
     used = replies["words"].map(set).explode().to_frame("word").join(replies["policy"])
     counts = used.groupby(["word", "policy"]).size().unstack(fill_value=0)
     shares = counts / replies.groupby("policy").size()
     most, least = shares.max(axis=1), shares.min(axis=1)
     alike = (least > 0) & (most <= RATIO * least + 1e-9) & (most >= FREQUENCY)
-    always = (TALK | ENGLISH_STOP_WORDS) & set(shares.index)
+    always = (TALK | stop_words) & set(shares.index)
     return frozenset(always | set(shares.index[alike]))
 
 
 def distinct_n(texts: Sequence[Sequence[str]], n: int) -> float | None:
-    """Return distinct-n: the number of different n-grams over that of all n-grams, none across two
-    texts (Li et al. 2016). None without an n-gram."""
+    """Return different n-grams over all, none across two texts (Li et al. 2016); None without."""
     grams = [tuple(words[i : i + n]) for words in texts for i in range(len(words) - n + 1)]
     return len(set(grams)) / len(grams) if grams else None
 
 
 def tfidf(texts: Sequence[str]) -> Any:
-    """Return the TF-IDF matrix (texts, words) of words in at least 2 and at most 90% of the texts;
-    None if there is no such word."""
+    """Return the TF-IDF matrix of words in 2 or more, at most 90% of the texts; None without."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     try:
@@ -143,8 +142,7 @@ def tfidf(texts: Sequence[str]) -> Any:
 
 
 def clusters(texts: Sequence[str]) -> list[int]:
-    """Return the pattern of each text by K-means over TF-IDF, 0 for the largest; fewer than five if
-    fewer texts differ. Raise DataError if no word is usable."""
+    """Return the pattern of each text by K-means over TF-IDF, 0 for the largest."""
     from sklearn.cluster import KMeans
 
     matrix = tfidf(texts)
@@ -153,42 +151,19 @@ def clusters(texts: Sequence[str]) -> list[int]:
             "patterns: found no common word in at least 2 and at most 90% of the "
             f"{len(texts)} replies; compare more or longer ones"
         )
-    different = len({(*row.indices, *row.data.round(12)) for row in matrix})
-    means = KMeans(min(PATTERNS, different), random_state=SEED, n_init=10)
+    means = KMeans(min(PATTERNS, len({*texts})), random_state=SEED, n_init=10)
     labels = means.fit_predict(matrix).tolist()
     order = sorted(set(labels), key=lambda label: (-labels.count(label), labels.index(label)))
     return [order.index(label) for label in labels]
 
 
-def _plane(matrix: Any) -> Any:
-    try:
-        umap: Any = import_module("umap")  # it has no types
-    except ImportError:
-        raise MissingDependency(
-            "umap-learn", needed_for="--patterns", install=with_extra("analysis")
-        ) from None
-    near = min(15, matrix.shape[0] - 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on small graphs it warns of a random start
-        places = umap.UMAP(n_neighbors=near, min_dist=0.1, random_state=SEED, n_jobs=1)
-        return places.fit_transform(matrix)
-
-
-def _distances(matrix: Any) -> Any:
-    from sklearn.neighbors import NearestNeighbors
-
-    near = min(NEAREST, matrix.shape[0] - 1)
-    distances, _ = NearestNeighbors(n_neighbors=near, metric="cosine").fit(matrix).kneighbors()
-    return distances.mean(axis=1)
-
-
 def _table(found: Mapping[str, DataFrame]) -> Table:
-    count = max(int(rows["pattern"].max()) for rows in found.values()) + 1
+    patterns = range(max(int(rows["pattern"].max()) for rows in found.values()) + 1)
     columns = (
         Column("setting", "Setting", text=True),
         Column("policy", "Policy", text=True),
         Column("replies", "replies"),
-        *(Column(f"pattern_{k}", f"pattern {k} (%)", f"pat. {k}", 1) for k in range(count)),
+        *(Column(f"pattern_{k}", f"pattern {k} (%)", f"pat. {k}", 1) for k in patterns),
         Column("words", "words", digits=1),
         Column("vocabulary", "vocabulary", "vocab."),
         Column("distinct_1", "distinct-1", "dist-1", 3),
@@ -197,14 +172,22 @@ def _table(found: Mapping[str, DataFrame]) -> Table:
         Column("separation", "separation", "separ.", 3),
         Column("outliers", "outliers (%)", "outl. %", 1),
     )
-    rows = [
-        Row((title, str(name), *_cells(own, replies, count)))
-        for title, replies in found.items()
-        for name, own in replies.groupby("policy", sort=False)
-    ]
-    bare = [title for title, replies in found.items() if "distance" not in replies]
+    rows = []
+    for title, replies in found.items():
+        for name, own in replies.groupby("policy", sort=False):
+            texts = list(own["words"])
+            shares = (estimate(own["group"], 100.0 * (own["pattern"] == k)) for k in patterns)
+            words = estimate(own["group"], own["words"].map(len))
+            distinct = (distinct_n(texts, 1), distinct_n(texts, 2))
+            far = (
+                float(own[column].mean()) if column in own else None
+                for column in ("distance", "silhouette", "outlier")
+            )
+            vocabulary = len({word for each in texts for word in each})
+            rows.append(
+                Row((title, str(name), len(own), *shares, words, vocabulary, *distinct, *far))
+            )
     notes = (
-        *(f"No distances of {title}: too few replies or uncommon words." for title in bare),
         "Patterns: K-means over common words, the largest first; share of replies ± clustered "
         "error. Density: mean cosine distance to the ten nearest replies by uncommon words. "
         "Separation: silhouette among the policies. Outliers: beyond three median distances. "
@@ -213,28 +196,12 @@ def _table(found: Mapping[str, DataFrame]) -> Table:
     return Table("patterns", "Patterns", columns, tuple(rows), notes)
 
 
-def _cells(own: DataFrame, replies: DataFrame, count: int) -> Iterator[Cell]:
-    texts = list(own["words"])
-    yield len(own)
-    for k in range(count):
-        yield estimate(own["group"], 100.0 * (own["pattern"] == k))
-    yield estimate(own["group"], [len(words) for words in texts])
-    yield len({word for words in texts for word in words})
-    yield distinct_n(texts, 1)
-    yield distinct_n(texts, 2)
-    far = {}
-    if "distance" in replies:
-        far = {"outliers": 100 * (own["distance"] > 3 * replies["distance"].median())}
-    for values in (own.get("distance"), own.get("silhouette"), far.get("outliers")):
-        yield None if values is None else float(values.mean())
-
-
 def _common_table(found: Mapping[str, tuple[DataFrame, frozenset[str]]]) -> Table:
     rows = []
     for title, (replies, common) in found.items():
-        used = Counter(word for words in replies["words"] for word in words if word in common)
-        words = ", ".join(word for word, _ in used.most_common(20))
-        rows.append(Row((title, words, len(common))))
+        used = replies["words"].explode()
+        most = used[used.isin(common)].value_counts().head(20)
+        rows.append(Row((title, ", ".join(most.index), len(common))))
     columns = (
         Column("setting", "Setting", text=True),
         Column("words", "most frequent common words", text=True),
@@ -244,12 +211,10 @@ def _common_table(found: Mapping[str, tuple[DataFrame, frozenset[str]]]) -> Tabl
 
 
 def _draw(title: str, replies: DataFrame) -> Picture:
-    """Return the replies in the plane: a shape a pattern, a colour a policy, the base blue."""
     names = sorted(replies["policy"].unique(), key=lambda name: name.partition(" (")[0] != BASE)
     colors = {name: color for name, (color, _) in looks(names).items()}
     with drawing():
-        figure = new_figure(4.6)
-        axes: Any = figure.subplots()
+        figure, (axes,) = panels(1, 4.6)
         # In the order of their ids, so that no policy is drawn over another.
         for pattern, own in replies.sort_values("conversation_id").groupby("pattern"):
             style: dict[str, Any] = {"marker": SHAPES[pattern], "s": 20}

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from convbench.stats.estimates import Estimate
 
 FILE = Path(__file__).parent / "paper" / "results.csv"
-ONLY = "only "
-"""Begins the judge of lines that stand beside judges of that name alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedRow:
-    """What a paper prints of one method in one setting."""
+    """What a paper prints of one method in one setting.
+
+    `method` is our name of it, `name` the paper's; `rows` are those of training data, where the
+    paper tells them apart, and `args` of an ablation what differs from the method. `values` are
+    numbers by column of the frame, without an error where none is printed.
+    """
 
     method: str
-    """Our name of the method."""
     name: str
-    """The paper's name."""
     paper: str
     table: str
     rows: str
-    """Rows of training data, where the paper tells them apart."""
-    args: Mapping[str, Any]
-    """Arguments of the recipe that make it a variant of the method."""
+    args: str
     values: dict[str, Estimate]
-    """Numbers by column of the frame; without an error where none is printed."""
 
 
 @cache
@@ -78,26 +74,23 @@ def printed_rows(
     rows: dict[tuple[str, ...], PrintedRow] = {}
     for line in lines:
         method, name, size, args = (line[key] for key in ("method", "printed", "rows", "args"))
-        told = (method, name, line["paper"], line["table"], size, json.loads(args or "{}"))
-        row = rows.setdefault((method, name, size, args), PrintedRow(*told, {}))
+        made = PrintedRow(method, name, line["paper"], line["table"], size, args, {})
+        row = rows.setdefault((method, name, size, args), made)
         kind, _, metric = line["metric"].partition("/")
-        only = line["judge"].removeprefix(ONLY) if line["judge"].startswith(ONLY) else ""
+        only = line["judge"].partition("only ")[2]  # stands beside judges of that name alone
         fits = [judge for judge in judges if only in judge]
         if kind == "judge":
             columns = [f"{j}/{metric}" for j in fits if of_judge[j] == line["judge"]]
         else:
             here_too = line["judge"] == first and (fits or not only)
             columns = [{"accuracy": "correct"}.get(kind, kind)] if here_too else []
-        row.values.update(dict.fromkeys(columns, _number(line)))
+        # On the frame's scale: percent only of what is percent there.
+        is_share = line["unit"] == "%" and line["metric"] not in ("thinking", "won")
+        n, scale = int(line["n"] or 0), 0.01 if is_share else 1.0
+        error = scale * float(line["error"]) if line["error"] else None
+        number = Estimate(scale * float(line["mean"]), error, n, n, n - 1)
+        row.values.update(dict.fromkeys(columns, number))
     return [row for row in rows.values() if row.values]
-
-
-def _number(line: Mapping[str, str]) -> Estimate:
-    """Return the number of a line on the frame's scale: percent only of what is percent there."""
-    is_share = line["unit"] == "%" and line["metric"] not in ("thinking", "won")
-    n, scale = int(line["n"] or 0), 0.01 if is_share else 1.0
-    error = scale * float(line["error"]) if line["error"] else None
-    return Estimate(scale * float(line["mean"]), error, n, n, n - 1)
 
 
 def _like(name: str, known: Iterable[str]) -> str:
@@ -107,21 +100,7 @@ def _like(name: str, known: Iterable[str]) -> str:
     return next(told, listed[0])
 
 
-def is_printed_of(row: PrintedRow, label: str, rows: object, args: Mapping[str, Any]) -> bool:
-    """Return whether a printed row is of one of our policies, by its label, its rows if the recipe
-    says so, and the recipe's arguments."""
-    return (
-        is_named(row.method, label)
-        and row.rows == str(rows)
-        and all(
-            args.get(key) == value or (value is False and not args.get(key, True))
-            for key, value in row.args.items()
-        )
-    )
-
-
 def is_named(method: str, name: str) -> bool:
-    """Return whether a method or model of a paper is meant by a name, in any case: `GPT-4o` by
-    `gpt-4o-2024-08-06`, but not by `gpt-4o-mini`."""
+    """Return whether `gpt-4o-2024-08-06` means `GPT-4o` in any case; `gpt-4o-mini` does not."""
     form = rf"(meta-)?{re.escape(method)}(-\d.*)?"
     return re.fullmatch(form, name, re.IGNORECASE) is not None

@@ -7,21 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
-
-from convbench.errors import RunError
 from convbench.judges.kinds import kind_of
 from convbench.reports.document import Column, Row, Table
 from convbench.reports.frame import Setting
 from convbench.reports.policies import Policy
 from convbench.store.shape import read_object
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 Values = list[tuple[str, float]]
 """(passage, accuracy) of each adaptation."""
@@ -29,26 +23,22 @@ NOTHING, UNTRAINED = "nothing", "untrained self-edits"
 PRETRAINING, SEQUENCES = "pretraining", "sequences"
 CONTINUED = "continued pre-training"
 """One training on the edits of all passages at once: a setting of its own."""
-OTHER = "self-edits of "
-"""Begins the names of other models' edits."""
 
 
-@dataclass(frozen=True)
-class Lessons:
-    """Accuracies of passages learnt one after the other."""
+class Lessons(NamedTuple):
+    """Accuracies of passages learnt one after the other: `after[i][j]` on passage j after edit i,
+    for j <= i, and those before the first edit."""
 
-    after: tuple[tuple[float, ...], ...]
-    """`after[i][j]` is the accuracy on passage j after edit i, for j <= i."""
-    base: tuple[float, ...] = ()
-    """Accuracies before the first edit."""
+    after: Sequence[Sequence[float]]
+    base: Sequence[float] = ()
 
 
 def with_self_edits(setting: Setting) -> Iterator[Setting]:
     """Yield a setting; of self-edits with what `train seal` measured beside them as policies, and a
     second setting if all passages were learnt at once.
 
-    The policy of the run is then named by what is trained on, its untrained edits, and what was
-    scored twice of one passage counts once in differences. Raise RunError for a malformed file.
+    The policy of the run is then named by its untrained edits, and what was scored twice of one
+    passage counts once in differences.
     """
     judge = _judge(setting)
     own = next((policy for policy in setting.policies if policy.is_own), None)
@@ -56,10 +46,15 @@ def with_self_edits(setting: Setting) -> Iterator[Setting]:
         yield setting
         return
     stored = _stored(own)
-    setting = _by_passage(setting, own)
-    own = replace(own, name=UNTRAINED)
-    known = {policy.name for policy in setting.policies}
-    lines: dict[str, Values] = {NOTHING: _before(setting.rows_of(own), judge)}
+    rows = setting.rows.assign(unit=setting.rows["group"])
+    rows["policy"] = rows["policy"].replace({own.name: UNTRAINED})
+    policies = tuple(replace(p, name=UNTRAINED) if p is own else p for p in setting.policies)
+    setting, own = replace(setting, rows=rows, policies=policies), replace(own, name=UNTRAINED)
+    known = {policy.name for policy in policies}
+    scored = setting.rows_of(own).reindex(columns=["group", f"{judge}/accuracy", f"{judge}/gain"])
+    # Of the policy as it is: what an edit reached less what it gained, once a passage.
+    before = scored[f"{judge}/accuracy"] - scored[f"{judge}/gain"].fillna(0.0)
+    lines: dict[str, Values] = {NOTHING: [*before.groupby(scored["group"]).last().dropna().items()]}
     lines |= {n: v for (n, of), v in stored.items() if not of and _name(n, setting) not in known}
     yield _with_lines(setting, own, lines, judge)
     at_once = {_name(of, setting): v for (n, of), v in stored.items() if n == PRETRAINING}
@@ -79,24 +74,13 @@ def _judge(setting: Setting) -> str | None:
     return next((name for name, spec in specs.items() if kind_of(spec).measures in adapts), None)
 
 
-FILE: TypeAdapter[Any] = TypeAdapter(dict[str, Values | dict[str, Values | list[Lessons]]])
-
-
 def _stored(own: Policy) -> dict[tuple[str, str], list[Any]]:
-    """Return what was measured by its key in the file, and the key within it, of all runs and files
-    of a policy together."""
+    """Return what all files of a policy measured, by its key and the key within it."""
     stored: dict[tuple[str, str], list[Any]] = {}
-    for run in own.runs:
-        for file in sorted(run.reports_folder.glob("self-edits*.json")):
-            try:
-                found = FILE.validate_python(read_object(file))
-            except ValidationError:
-                raise RunError(
-                    f"{file}: found a record of another shape; run train seal again"
-                ) from None
-            for name, value in found.items():
-                for of, some in (value if isinstance(value, dict) else {"": value}).items():
-                    stored.setdefault((name, of), []).extend(some)
+    files = (file for run in own.runs for file in run.reports_folder.glob("self-edits*.json"))
+    for name, value in (item for file in sorted(files) for item in read_object(file).items()):
+        for of, some in (value if isinstance(value, dict) else {"": value}).items():
+            stored.setdefault((name, of), []).extend(some)
     return stored
 
 
@@ -104,28 +88,9 @@ def _name(name: str, setting: Setting) -> str:
     """Return the name of the policy that a key of the file means, else the key."""
     for policy in setting.policies:
         is_round = policy.round is not None and name == f"round {policy.round}"
-        if is_round or name == OTHER + policy.run.path.name:
+        if is_round or name == f"self-edits of {policy.run.path.name}":
             return policy.name
     return name
-
-
-def _by_passage(setting: Setting, own: Policy) -> Setting:
-    """Return the setting with passages as units, and its own policy named by its edits."""
-    rows = setting.rows.assign(unit=setting.rows["group"])
-    rows["policy"] = rows["policy"].replace({own.name: UNTRAINED})
-    policies = tuple(replace(p, name=UNTRAINED) if p is own else p for p in setting.policies)
-    return replace(setting, rows=rows, policies=policies)
-
-
-def _before(rows: DataFrame, judge: str) -> Values:
-    """Return the accuracy of the policy as it is, once a passage: what an edit reached less what it
-    gained."""
-    accuracy, gain = f"{judge}/accuracy", f"{judge}/gain"
-    if accuracy not in rows:
-        return []
-    before = rows[accuracy] - rows.get(gain, 0.0)
-    by_passage = before.groupby(rows["group"]).last().dropna()
-    return [(str(passage), float(value)) for passage, value in by_passage.items()]
 
 
 def _with_lines(setting: Setting, own: Policy, lines: Mapping[str, Values], judge: str) -> Setting:
@@ -151,22 +116,21 @@ def forgetting_sequences(setting: Setting) -> dict[str, list[Lessons]]:
     own = next((policy for policy in setting.policies if policy.name == UNTRAINED), None)
     if _judge(setting) is None or own is None or setting.more.startswith(CONTINUED):
         return {}
-    return {_name(of, setting): v for (n, of), v in _stored(own).items() if n == SEQUENCES and v}
+    stored = {of: some for (name, of), some in _stored(own).items() if name == SEQUENCES and some}
+    return {
+        _name(of, setting): [Lessons(each["after"], each.get("base", ())) for each in some]
+        for of, some in stored.items()
+    }
 
 
 def mean_matrix(sequences: Sequence[Lessons]) -> list[list[float]]:
-    """Return the mean accuracies after each edit, on the passages learnt until then; as many edits
-    as the shortest sequence has."""
-    size = min(len(sequence.after) for sequence in sequences)
-    return [
-        [fmean(sequence.after[i][j] for sequence in sequences) for j in range(i + 1)]
-        for i in range(size)
-    ]
+    """Return the mean accuracies after each edit; as many edits as the shortest sequence has."""
+    edits = zip(*(sequence.after for sequence in sequences), strict=False)
+    return [[fmean(on) for on in zip(*after, strict=True)] for after in edits]
 
 
 def forgetting_table(name: str, sequences: Sequence[Lessons]) -> Table:
-    """Return mean accuracies after each edit, a column for each passage in the order of the edits,
-    then the mean over those seen so far."""
+    """Return mean accuracies after each edit, a column a passage, then the mean so far."""
     lines = mean_matrix(sequences)
     size = len(lines)
     rows = []

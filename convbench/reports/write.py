@@ -23,51 +23,35 @@ STYLES = ("", "bold", "underline")
 
 
 def as_data(document: Document) -> dict[str, Any]:
-    """Return the report as JSON data: title, runs, and parts with answers and tables.
-
-    A table has its name, caption, notes and rows; a row is a mapping with every number unrounded.
-    """
-    parts = [
-        {
-            "title": part.title,
-            "answers": list(part.answers),
-            "tables": [
-                {
-                    "name": table.name,
-                    "caption": table.caption,
-                    "rows": table.records(),
-                    "notes": list(table.notes),
-                }
-                for table in part.tables
-            ],
-        }
-        for part in document.parts
-    ]
+    """Return title, runs, and parts with answers and tables as JSON data, numbers unrounded."""
+    parts = []
+    for part in document.parts:
+        tables = [
+            {"name": t.name, "caption": t.caption, "rows": t.records(), "notes": list(t.notes)}
+            for t in part.tables
+        ]
+        parts.append({"title": part.title, "answers": list(part.answers), "tables": tables})
     return {"title": document.title, "runs": list(document.runs), "parts": parts}
-
-
-def _render_json(document: Document) -> str:
-    return json.dumps(as_data(document), ensure_ascii=False, indent=1) + "\n"
 
 
 VALUES = ("", "error", "low", "high", "n", "groups", "p", "holm")
 
 
 def _render_csv(document: Document) -> str:
-    """Return a line for each cell: part, table, row, column, value, error, low, high, n, groups, p,
-    holm, unrounded. `row` is the row's texts; what a cell lacks is empty."""
+    """Return a line for each cell; `row` is the row's texts, what a cell lacks is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("part", "table", "row", "column", "value", *VALUES[1:]))
-    tables = [(part.title, table) for part in document.parts for table in part.tables]
-    for title, table in tables:
-        for row in table.rows:
-            cells = list(zip(table.columns, row.cells, strict=True))
-            name = ", ".join(str(cell).strip() for c, cell in cells if c.text)
-            for column, cell in cells:
-                if not column.text and cell is not None:
-                    values = map(cell_values(cell).get, VALUES)
-                    writer.writerow((title, table.name, name, column.key, *values))
+    listed = (
+        (p.title, table, row) for p in document.parts for table in p.tables for row in table.rows
+    )
+    for title, table, row in listed:
+        cells = list(zip(table.columns, row.cells, strict=True))
+        name = ", ".join(str(cell).strip() for column, cell in cells if column.text)
+        for column, cell in cells:
+            if not column.text and cell is not None:
+                values = map(cell_values(cell).get, VALUES)
+                writer.writerow((title, table.name, name, column.key, *values))
     return out.getvalue()
 
 
@@ -103,12 +87,11 @@ def markdown_table(table: Table) -> Iterator[str]:
 
 
 def _marked(cell: Shown, row: Row, marks: Sequence[str], escape: Callable[[str], str]) -> str:
-    """Return a cell as escaped text; `marks` set a plain cell, the best, the second, a printed
-    one."""
-    text, more = escape(cell.text), escape(cell.more)
+    """Return a cell as escaped text, set by the mark of its rank or of a printed one."""
+    text, more = map(escape, cell[:2])
     if row.printed:
         return marks[3].format(f"{text} {more}".rstrip())
-    return f"{marks[cell.rank].format(text)} {more}".rstrip()
+    return f"{marks[cell[2]].format(text)} {more}".rstrip()
 
 
 def notes_of(table: Table, marks: str) -> tuple[str, ...]:
@@ -120,7 +103,6 @@ def notes_of(table: Table, marks: str) -> tuple[str, ...]:
 def render_html(document: Document) -> str:
     """Return the report as one page without scripts: all text is escaped, pictures are inline."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
     pages = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -130,13 +112,8 @@ def render_html(document: Document) -> str:
         lstrip_blocks=True,
         finalize=lambda value: make_printable(value) if type(value) is str else value,
     )
-    drawn = {
-        picture.name: Markup(picture.files["svg"].decode().partition("<svg")[2])  # noqa: S704 - drawn by us
-        for part in document.parts
-        for picture in part.pictures
-    }
     page = pages.get_template("report.html.j2")
-    return page.render(document=document, slug=slug, notes=notes_of, drawn=drawn)
+    return page.render(document=document, slug=slug, notes=notes_of)
 
 
 LATEX_MARKS = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}", r"\textit{{{}}}")
@@ -146,8 +123,6 @@ LATEX = {
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
     "±": r"$\pm$", "−": r"$-$", "→": r"$\rightarrow$", "·": r"$\cdot$", "…": r"\ldots{}",
 }  # fmt: skip
-WIDEST = 78
-"""Characters of a row beyond which a LaTeX table is scaled to the line."""
 
 
 def render_latex(document: Document) -> str:
@@ -170,7 +145,7 @@ def _latex_table(table: Table, caption: str, label: str) -> Iterator[str]:
     for row, cells in table.shown():
         rows.append(" & ".join(_marked(cell, row, LATEX_MARKS, escape_latex) for cell in cells))
     kinds = "".join("l" if column.text else "r" for column in table.columns)
-    wide = max(map(len, rows)) > WIDEST
+    wide = max(map(len, rows)) > 78  # characters of a line
     notes = " ".join(map(escape_latex, notes_of(table, "Best bold, second underlined.")))
     yield from ("\\begin{table}\\centering", f"\\caption{{{escape_latex(caption)}. {notes}}}")
     yield f"\\label{{tab:{label}}}"
@@ -187,8 +162,7 @@ def escape_latex(text: object) -> str:
 
 
 def render_terminal(document: Document, console: Console) -> Iterator[RenderableType]:
-    """Yield what `rich` is to print; where there is no terminal, `*` marks the best of a column and
-    `+` the second."""
+    """Yield what `rich` prints; without a terminal `*` marks the best, `+` the second."""
     for part in document.parts:
         yield Text(part.title, style="bold underline")
         yield from map(Text, part.answers)
@@ -201,11 +175,17 @@ def render_terminal(document: Document, console: Console) -> Iterator[Renderable
 
 
 def terminal_table(table: Table, width: int, *, marked: bool) -> Iterator[RenderableType]:
-    """Yield a table for `rich`: if it is too wide with short heads and errors below their means,
-    then several with some of the columns each, all with those of text."""
+    """Yield a table for `rich`; one that is too wide gets short heads and errors below their means,
+    and if that does not help is several with some of the columns each, all with those of text."""
     for narrow, gap in ((False, 2), (True, 1)):
-        lines = _terminal_lines(table, narrow, marked)
-        widths = [max(map(_width, column)) + gap for column in zip(*lines, strict=True)]
+        heads = [column.head for column in table.columns]
+        if narrow:
+            heads = [(c.short or c.head).replace(" ", "\n") for c in table.columns]
+        rows = [
+            [_terminal_cell(c, row, marked, narrow) for c in cells] for row, cells in table.shown()
+        ]
+        shown = [(head, *(row[k].plain for row in rows)) for k, head in enumerate(heads)]
+        widths = [gap + max(map(cell_len, "\n".join(column).split("\n"))) for column in shown]
         if sum(widths) - gap <= width:
             break
     texts = [place for place, column in enumerate(table.columns) if column.text]
@@ -217,38 +197,27 @@ def terminal_table(table: Table, width: int, *, marked: bool) -> Iterator[Render
     for part in parts:
         out = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
         for place in part:
+            fixed = None if place in texts else widths[place] - gap
             justify: Literal["left", "right"] = "left" if place in texts else "right"
-            out.add_column(lines[0][place], justify=justify, overflow="fold")
-        for line in lines[1:]:
-            out.add_row(*(line[place] for place in part))
+            out.add_column(heads[place], justify=justify, overflow="fold", width=fixed)
+        for row in rows:
+            out.add_row(*(row[place] for place in part))
         yield out
 
 
-def _terminal_lines(table: Table, narrow: bool, marked: bool) -> list[list[Text]]:
-    heads = [(c.short or c.head).replace(" ", "\n") if narrow else c.head for c in table.columns]
-    lines = [list(map(Text, heads))]
-    for row, cells in table.shown():
-        line = []
-        for cell in cells:
-            style = "dim" if row.printed else STYLES[cell.rank]
-            shown = Text(make_printable(cell.text), style=style)
-            shown.append(("", "*", "+")[cell.rank] if marked else "")
-            more = ("\n" if narrow else " ") + make_printable(cell.more)
-            shown.append(more if cell.more else "", style="not bold not underline")
-            line.append(shown)
-        lines.append(line)
-    return lines
-
-
-def _width(text: Text) -> int:
-    return max(map(cell_len, text.plain.split("\n")))
+def _terminal_cell(cell: Shown, row: Row, marked: bool, narrow: bool) -> Text:
+    text, more, rank = cell
+    shown = Text(make_printable(text), style="dim" if row.printed else STYLES[rank])
+    shown.append(("", "*", "+")[rank] if marked else "")
+    behind = ("\n" if narrow else " ") + make_printable(more) if more else ""
+    return shown.append(behind, style="not bold not underline")
 
 
 WRITERS = {
     "markdown": (render_markdown, "md"),
     "latex": (render_latex, "tex"),
     "html": (render_html, "html"),
-    "json": (_render_json, "json"),
+    "json": (lambda d: json.dumps(as_data(d), ensure_ascii=False, indent=1) + "\n", "json"),
     "csv": (_render_csv, "csv"),
 }
 """Writer and file ending by format."""
@@ -262,8 +231,7 @@ def render_text(document: Document, form: str) -> str:
 def write_report(
     document: Document, folder: Path, forms: Collection[str], *, named: bool = False
 ) -> list[Path]:
-    """Write `report.md`, `.tex`, `.html`, `.json` or `.csv` for these formats, and the pictures as
-    SVG, PDF and PNG; return the paths, texts first.
+    """Write `report.md` and so on, and the pictures as SVG, PDF and PNG; return the paths.
 
     With `named` (the user chose the folder) existing files are written in place. Raise RunError if
     something cannot be written.
@@ -277,7 +245,6 @@ def write_report(
     }
     for picture in (picture for part in document.parts for picture in part.pictures):
         files |= {f"{picture.name}.{ending}": data for ending, data in picture.files.items()}
-    files |= document.data
     for name, data in files.items():
         write_file(folder / name, data, named_by_user=named)
     return [folder / name for name in files]

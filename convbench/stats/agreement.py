@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from convbench.stats.estimates import Estimate, estimate
 
 
 def weighted_kappa(first: Any, second: Any) -> float | None:
-    """Return the quadratically weighted kappa of two raters' scores of the same units.
-
-    Scores need not be whole numbers: the squared difference is the weight (Cohen 1968). None
-    without units, or if all scores of both are one number.
-    """
+    """Return the quadratically weighted kappa (Cohen 1968) of two raters' scores of the same units;
+    None without units, or if all scores of both are one number."""
     import numpy as np
 
     a, b = np.asarray(first, float), np.asarray(second, float)
@@ -24,14 +20,12 @@ def weighted_kappa(first: Any, second: Any) -> float | None:
 
 
 def spearman(first: Any, second: Any) -> float | None:
-    """Return Spearman's rank correlation, ties sharing their mean rank; None if it is undefined,
-    because one of them is constant."""
+    """Return the rank correlation, ties sharing their mean rank; None if one is constant."""
     import pandas as pd
 
-    a, b = pd.Series(first, dtype=float).rank(), pd.Series(second, dtype=float).rank()
-    if a.nunique() < 2 or b.nunique() < 2:
-        return None
-    return float(a.corr(b))
+    pair = pd.DataFrame({"first": first, "second": second}, dtype=float)
+    found = pair.corr("spearman").iloc[0, 1]
+    return None if found != found else float(found)
 
 
 def krippendorff_alpha(ratings: Any) -> float | None:
@@ -44,8 +38,8 @@ def krippendorff_alpha(ratings: Any) -> float | None:
     import numpy as np
 
     table = np.asarray(ratings, float)
-    table = table[(~np.isnan(table)).sum(axis=1) > 1]
     counts = (~np.isnan(table)).sum(axis=1)
+    table, counts = table[counts > 1], counts[counts > 1]
     total = int(counts.sum())
     if not total:
         return None
@@ -55,22 +49,19 @@ def krippendorff_alpha(ratings: Any) -> float | None:
     return None if everything == 0 else 1 - within / everything
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """How two judges agree on the conversations that both scored; what is undefined is None."""
+class Agreement(NamedTuple):
+    """How two judges agree on the conversations that both scored: their number, the share of equal
+    scores, and the first's score minus the second's; what is undefined is None."""
 
     common: int
     equal: float
-    """Share of equal scores."""
     kappa: float | None
     spearman: float | None
     difference: Estimate
-    """The first's score minus the second's, clustered by group."""
 
 
 def agreement(groups: Any, first: Any, second: Any) -> Agreement | None:
-    """Return the agreement of two judges' scores of the same conversations, missing ones nan; None
-    if no conversation has both."""
+    """Return the agreement of two judges' scores, missing ones nan; None if none is common."""
     import numpy as np
 
     a, b = np.asarray(first, float), np.asarray(second, float)

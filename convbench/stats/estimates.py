@@ -23,17 +23,14 @@ ErrorKind = Literal["clustered", "naive"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean with its standard error."""
+    """A mean of `n` values in so many groups, with its standard error, None with fewer than two
+    independent units, and the degrees of freedom of its interval."""
 
     mean: float
     error: float | None
-    """Standard error; None with fewer than two independent units."""
     n: int
-    """Number of values, e.g. conversations or pairs of them."""
     groups: int
-    """Number of groups that the values belong to."""
     df: int
-    """Degrees of freedom of the interval."""
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -45,18 +42,10 @@ class Estimate:
 
     @property
     def p(self) -> float | None:
-        """Return the two-sided p of the hypothesis that the mean is 0; 0 if only the error is 0.
-
-        None without a standard error, or if mean and error are both 0.
-        """
+        """Return the two-sided p of a mean of 0, None if it is 0 without an error or has none."""
         if self.error is None or self.df < 1 or (self.error == 0 and self.mean == 0):
             return None
         return t_two_sided(self.mean / self.error if self.error else math.inf, self.df)
-
-    def scaled(self, factor: float) -> Estimate:
-        """Return the estimate in another unit."""
-        error = None if self.error is None else self.error * factor
-        return Estimate(self.mean * factor, error, self.n, self.groups, self.df)
 
 
 def estimate(groups: Any, values: Any, kind: ErrorKind = "clustered") -> Estimate | None:
@@ -68,15 +57,14 @@ def estimate(groups: Any, values: Any, kind: ErrorKind = "clustered") -> Estimat
     import numpy as np
     import pandas as pd
 
-    column = pd.to_numeric(pd.Series(np.asarray(values)), errors="coerce").to_numpy(float)
+    column = np.asarray(values, float)
     known = ~np.isnan(column)
-    column = column[known]
-    n = len(column)
+    n = int(known.sum())
     if not n:
         return None
     codes, names = pd.factorize(np.asarray(groups, dtype=object)[known])
-    mean = math.fsum(column) / n
-    deviations = column - mean
+    mean = math.fsum(column[known]) / n
+    deviations = column[known] - mean
     if kind == "naive":
         df, variance = n - 1, float(deviations @ deviations) / n**2
     else:
@@ -89,18 +77,20 @@ def estimate(groups: Any, values: Any, kind: ErrorKind = "clustered") -> Estimat
     return Estimate(mean, error if df > 0 else None, n, len(names), df)
 
 
-def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's adjusted p values, in the order of `p`; None stays None and does not count.
+def holm(p: Sequence[float | None], families: Sequence[str] = ()) -> list[float | None]:
+    """Return p values by Holm's method (1979), in their order, within the family of each (default:
+    one of all); None stays None and does not count.
 
-    The k-th smallest of m is multiplied by m - k + 1, never below the one before, at most 1
-    (Holm 1979).
+    The k-th smallest of m is multiplied by m - k + 1, never below the one before, at most 1.
     """
-    order = sorted((value, place) for place, value in enumerate(p) if value is not None)
     adjusted: list[float | None] = [None] * len(p)
-    least = 0.0
-    for rank, (value, place) in enumerate(order):
-        least = max(least, min(1.0, value * (len(order) - rank)))
-        adjusted[place] = least
+    for family in {*families} or {""}:
+        own = [k for k in range(len(p)) if not families or families[k] == family]
+        order = sorted((value, k) for k in own if (value := p[k]) is not None)
+        least = 0.0
+        for rank, (value, place) in enumerate(order):
+            least = max(least, min(1.0, value * (len(order) - rank)))
+            adjusted[place] = least
     return adjusted
 
 
@@ -137,9 +127,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 @lru_cache(1024)
 def t_critical(df: int) -> float:
     """Return the t whose interval [-t, t] holds 95% of Student's t; by bisection."""
-    low, high = 0.0, 2.0
-    while t_two_sided(high, df) > 0.05:
-        high *= 2
+    low, high = 0.0, 13.0  # 12.7 with one degree of freedom
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if t_two_sided(middle, df) > 0.05 else (low, middle)

@@ -16,16 +16,14 @@ def corrected_mean(people: Any, judge: Any, others: Any) -> Estimate:
     """Return the mean of people's scores, with the judge's scores of all groups in place of most
     labels.
 
-    `people` and `judge` are means of the labelled groups, at least one and in one order, `others`
-    the judge's of the groups without a label. With y people's and f the judge's scores, n labelled
-    and N other groups:
+    With y people's and f the judge's means of n labelled groups, and N groups without a label, of
+    which `others` are the judge's means:
 
         lambda = cov(y, f) / ((1 + n/N) var(f))
         mean   = mean(y) + lambda (mean of the other f - mean of the labelled f)
         se^2   = var(y - lambda f) / n + lambda^2 var(f) / N
 
-    The interval uses Student's t with n - 1 degrees of freedom. `n` and `groups` count labelled
-    groups. Without an error if there are fewer than three.
+    The interval uses Student's t with n - 1 degrees of freedom; no error with fewer than three.
     """
     import numpy as np
 

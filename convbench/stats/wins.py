@@ -9,30 +9,27 @@ from convbench.stats.estimates import ErrorKind, Estimate, estimate
 
 
 class Duel(NamedTuple):
-    """A judge's preferences for the first policy's conversation, from 0 to 1."""
+    """A judge's preferences for the first policy's conversation, from 0 to 1: when it is shown
+    first, and when it is shown second."""
 
     group: str
-    """The independent unit."""
     ahead: float
-    """Preference when it is shown first."""
     behind: float
-    """Preference when it is shown second."""
 
 
 class Wins(NamedTuple):
-    """Win rate of one policy over another; a tie is half a win."""
+    """Win rate of one policy over another, a tie half a win; the share of pairs in which the order
+    decides."""
 
     rate: Estimate
     wins: int
     ties: int
     losses: int
     flips: float
-    """Share of pairs in which the order decides."""
 
 
 def win_rate(duels: Sequence[Duel], kind: ErrorKind = "clustered") -> Wins | None:
-    """Return the win rate of the first policy, from the means over both orders; None without a
-    duel."""
+    """Return the win rate of the first policy, over both orders; None without a duel."""
     values = [(duel.ahead + duel.behind) / 2 for duel in duels]
     rate = estimate([duel.group for duel in duels], values, kind)
     if rate is None:

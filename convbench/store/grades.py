@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from convbench import answers, views
 from convbench.answers.grade import grade_conversation, grade_texts
@@ -42,17 +42,6 @@ class GradeRow(NamedTuple):
     """Words of the policy's turns."""
 
 
-class WordsRow(NamedTuple):
-    """How much one conversation says."""
-
-    path: Path
-    start: int
-    length: int
-    words: int
-    """Words of the policy's turns."""
-
-
-Beside = TypeVar("Beside", GradeRow, WordsRow)
 GRADES = {
     "temperature": "double",
     "sent_temperature": "double",
@@ -131,33 +120,13 @@ def _as_read(grade: GradeRow, reading: Reading, example: Example) -> GradeRow:
     return grade._replace(correct=correct, answered=True)
 
 
-def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
-    """Yield (index row, number of words in the policy's turns) of the newest conversation of every
-    key.
-
-    All splits are included, in the order of the files; nothing is graded. Raises RunError as
-    `Run.joined_rows` does, and for a damaged record.
-    """
-    protocol = run.manifest.protocol
-
-    def read_line(where: str, line: bytes) -> tuple[int]:
-        return (count_words(protocol, parse_record(where, line, Conversation)),)
-
-    depends_on = f"{fingerprint(protocol)} {_hash_program()}"
-    table = SidecarTable("words", {"words": "int64"}, read_line, WordsRow._make, 0, depends_on)
-    rows = run.joined_rows()
-    counts = Index(table, [run.path / "conversations.jsonl"]).all_rows()
-    for row, _ in rows:
-        yield row, _find_row(counts, row).words
-
-
 def count_words(protocol: ProtocolSpec, talk: Conversation) -> int:
     """Return the number of words in the policy's turns of a conversation, 0 if it has none."""
     own = policy_turns(protocol, talk)
     return sum(len(text_of(talk.turns[i].content).split()) for i in own)
 
 
-def _find_row(rows: Iterator[Beside], of: ConversationRow) -> Beside:
+def _find_row(rows: Iterator[GradeRow], of: ConversationRow) -> GradeRow:
     """Return the next row of a conversation's record, from rows in the order of the files."""
     for row in rows:
         if row.start == of.start and row.path == of.path:

@@ -6,18 +6,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from multidict import MultiDict
 
 from convbench.errors import QueryError
 from convbench.hub.figures import paid_judges
 from convbench.reports.comparable import differences
+from convbench.reports.frame import mean_of, paired
 from convbench.reports.policies import read_policy
 from convbench.stats.estimates import Estimate, estimate, holm
 from convbench.store import Run
 from convbench.viewer.filters import facet_counts, finite_row, pairs_sql, result_sql
 from convbench.viewer.index import ViewIndex
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 METHOD = ("run_no", "run", "task", "protocol", "mode", "policy", "split")
 BINS = 20
@@ -139,31 +143,27 @@ def figure_rows(index: ViewIndex, keys: Sequence[str]) -> list[dict[str, Any]]:
         f"SELECT hash({listed}) AS key, {listed}, {COUNTS} FROM conversations "
         f"GROUP BY {listed} ORDER BY {listed}"
     )
-    values = ["correct::INT", *(f"reward_{k}" for k in range(len(index.judges)))]
-    table = f"(SELECT *, hash({listed}) AS key FROM conversations)"
-    estimates = clustered_means(index, table, "key", values)
+    frames = dict(list(_frame(index, f"hash({listed}) AS key").groupby("key")))
     for row in rows:
-        key = row.pop("key")
-        row["accuracy"], *row["rewards"] = (estimate_json(mean) for mean in estimates[key])
+        own = frames[row.pop("key")]
+        row["accuracy"], *row["rewards"] = (
+            estimate_json(mean_of(own, column)) for column in _columns(index)
+        )
     return [finite_row(row) for row in rows]
 
 
-def clustered_means(
-    index: ViewIndex, table: str, key: str, values: Sequence[str]
-) -> dict[Any, list[Estimate | None]]:
-    """Return by `key` the mean of each column in `values` with its error clustered by `group_id`,
-    in their order; None for a column without numbers.
+def _columns(index: ViewIndex) -> list[str]:
+    """Return the columns that have means: `correct`, and the rewards of each judge."""
+    return ["correct", *(f"reward_{k}" for k in range(len(index.judges)))]
 
-    `table`, `key` and `values` are SQL.
-    """
-    listed = ", ".join(f"{value}::DOUBLE AS v{k}" for k, value in enumerate(values))
-    rows = index.query_frame(f"SELECT {key} AS key, hash(group_id) AS g, {listed} FROM {table}")
-    return {
-        None if name != name else name: [
-            estimate(own["g"], own[f"v{k}"]) for k in range(len(values))
-        ]
-        for name, own in rows.groupby("key", dropna=False)
-    }
+
+def _frame(index: ViewIndex, more: str, where: str = "") -> DataFrame:
+    """Return a row for each conversation as the report's frame has it: `group`, the columns with
+    means, and `more`, which is SQL."""
+    values = ", ".join(f"{column}::DOUBLE AS {column}" for column in _columns(index))
+    return index.query_frame(
+        f'SELECT {more}, hash(group_id) AS "group", {values} FROM conversations {where}'
+    )
 
 
 def estimate_json(mean: Estimate | None) -> dict[str, Any] | None:
@@ -280,28 +280,16 @@ def _comparison_rows(index: ViewIndex, first: int, other: int) -> list[dict[str,
         )
         + " GROUP BY ALL"
     )
-    measures = ["correct::INT", *(f"reward_{k}" for k in range(len(index.judges)))]
-    columns, values = ["b.split", "b.group_id"], []
-    for k, name in enumerate(measures):
-        both = f"a.{name} IS NOT NULL AND b.{name} IS NOT NULL"
-        columns += [
-            f"CASE WHEN {both} THEN a.{name}::DOUBLE END AS was{k}",
-            f"CASE WHEN {both} THEN b.{name}::DOUBLE END AS now{k}",
-            f"b.{name}::DOUBLE - a.{name}::DOUBLE AS less{k}",
-        ]
-        values += [f"was{k}", f"now{k}", f"less{k}"]
-    table = f"({pairs_sql(', '.join(columns), first, other)})"
-    estimates = clustered_means(index, table, "split", values)
+    unit = "split, hash(example_id, sample, temperature) AS unit"
+    ours, theirs = (_frame(index, unit, f"WHERE run_no = {n}") for n in (other, first))
     apart = _run_differences(index.runs[first], index.runs[other])
     rows = []
-    for split, each in sorted(estimates.items(), key=str):
+    for split in sorted({cell["split"] for cell in cells}, key=str):
         matrix: dict[str, dict[str, int]] = {}
         for cell in cells:
             if cell["split"] == split:
                 matrix.setdefault(cell["was"], {})[cell["now"]] = cell["n"]
-        lost = sum(matrix.get("correct", {}).get(name, 0) for name in MISSED)
-        gained = sum(matrix.get(name, {}).get("correct", 0) for name in MISSED)
-        pairs = [each[k : k + 3] for k in range(0, len(each), 3)]
+        own = ours[ours["split"].isna() if split is None else ours["split"] == split]
         rows.append(
             {
                 "base_no": first,
@@ -309,25 +297,25 @@ def _comparison_rows(index: ViewIndex, first: int, other: int) -> list[dict[str,
                 "split": split,
                 "matrix": matrix,
                 "pairs": sum(n for row in matrix.values() for n in row.values()),
-                "lost": lost,
-                "gained": gained,
-                "measures": [_measure_row(*three) for three in pairs],
+                "lost": sum(matrix.get("correct", {}).get(name, 0) for name in MISSED),
+                "gained": sum(matrix.get(name, {}).get("correct", 0) for name in MISSED),
+                "measures": [_measure_row(own, theirs, column) for column in _columns(index)],
                 "apart": apart,
             }
         )
     return rows
 
 
-def _measure_row(
-    was: Estimate | None, now: Estimate | None, less: Estimate | None
-) -> dict[str, Any] | None:
+def _measure_row(ours: DataFrame, theirs: DataFrame, column: str) -> dict[str, Any] | None:
     """Return both means over the pairs and their difference with the margin of its 95% interval,
-    or None if one is missing."""
-    if was is None or now is None or less is None:
+    or None without a pair."""
+    both = paired(ours, theirs, column)
+    less = estimate(both["group"], both[column] - both[f"{column}_base"])
+    if less is None:
         return None
     return {
-        "was": was.mean,
-        "now": now.mean,
+        "was": float(both[f"{column}_base"].mean()),
+        "now": float(both[column].mean()),
         "difference": less.mean,
         "margin": None if less.interval is None else less.interval[1] - less.mean,
         "p": less.p,

@@ -19,13 +19,11 @@ from convbench.errors import DataError
 from convbench.judges.gold.labelling import LabelQueue, QueueEntry
 from convbench.judges.gold.labels import home_run, read_draws
 from convbench.judges.human import first_missing, read_labels
-from convbench.judges.panel import ConversationLength, summarise_panel
 from convbench.judges.scoring_form import PEOPLE
-from convbench.schema import JudgeSpec, Verdict
+from convbench.schema import JudgeSpec
 from convbench.schema.gold import LONGEST_NOTE, LONGEST_RATER
+from convbench.stats.agreement import agreement
 from convbench.store import Run
-from convbench.store.grades import count_words
-from convbench.store.index import VerdictRow
 from convbench.store.jsonl import read_records, write_atomic
 from convbench.store.locks import folder_lock
 from convbench.viewer.filters import finite_row
@@ -123,8 +121,6 @@ def _check_score(spec: JudgeSpec, name: str, value: Any) -> None:
         raise DataError(f"{name} is {value!r}; expected a number from {low:g} to {high:g}")
 
 
-RATERS = "people"
-"""Name of the labels among the judges."""
 PUBLIC_TURN_FIELDS = ("speaker", "policy", "finish", "rounds", "reasoning", "parts", "index")
 """Fields of a turn that raters see; the others are sent as null."""
 
@@ -228,44 +224,34 @@ def label_agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, A
     A row has judge, common, equal, kappa, correlation and difference (judge minus people, in points
     of the scale); a figure that cannot be computed is None.
     """
-    read = read_labels(labels, spec)
-    specs = {**run.judge_specs(), read.digest: spec}
-    verdicts: list[Verdict | VerdictRow] = [
-        row
-        for row in run.verdict_rows()
-        if row.conversation_id in read.rows
-        and not row.judge.startswith("human:")
-        and specs.get(row.fingerprint, spec).headline_metric == spec.headline_metric
-    ]
-    protocol = run.manifest.protocol
-    talks = [
-        ConversationLength(
-            row.conversation_id,
-            row.example_id,
-            count_words(protocol, run.read_conversation(*row[:3])),
-        )
-        for row in run.conversation_rows()
-        if row.conversation_id in read.rows and row.ended
-    ]
-    talk_ids = {talk.conversation_id for talk in talks}
-    for name in filter(talk_ids.__contains__, read.rows):
+    read, metric = read_labels(labels, spec), spec.headline_metric
+    low, high = spec.score_limits(metric)
+    complete = {row.conversation_id: row.example_id for row in run.conversation_rows() if row.ended}
+    people = {}
+    for name in (name for name in read.rows if name in complete):
         scores = spec.with_overall(read.conversation_scores(name)[0])
-        verdicts.append(
-            Verdict(conversation_id=name, judge=RATERS, fingerprint=read.digest, scores=scores)
+        if metric in scores:
+            people[name] = (scores[metric] - low) / (high - low)
+    judged: dict[str, dict[str, float]] = {}
+    specs = run.judge_specs()
+    for row in run.verdict_rows():
+        own = specs.get(row.fingerprint, spec)
+        fits = own.headline_metric == metric and not own.is_relative
+        if fits and metric in row.scores and not row.judge.startswith("human:"):
+            least, most = own.score_limits(metric)
+            share = (row.scores[metric] - least) / (most - least)
+            judged.setdefault(row.judge, {})[row.conversation_id] = share
+    agreed = []
+    for judge, given in judged.items():
+        both = [name for name in people if name in given]
+        found = agreement(
+            [complete[name] for name in both],
+            [given[name] for name in both],
+            [people[name] for name in both],
         )
-    result = summarise_panel(talks, verdicts, spec.headline_metric, specs=specs, beside=RATERS)
-    low, high = spec.score_limits(spec.headline_metric)
-    points = high - low
-    return [
-        finite_row(
-            {
-                "judge": judge,
-                "common": found.common,
-                "equal": found.equal,
-                "kappa": found.kappa,
-                "correlation": found.spearman,
-                "difference": round(points * found.difference.mean, 9),
-            }
-        )
-        for judge, _, found in result.pairs
-    ]
+        if found is not None:
+            facts = {"judge": judge, "common": found.common, "equal": found.equal}
+            facts |= {"kappa": found.kappa, "correlation": found.spearman}
+            facts |= {"difference": round((high - low) * found.difference.mean, 9)}
+            agreed.append(finite_row(facts))
+    return agreed

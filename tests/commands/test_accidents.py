@@ -247,21 +247,19 @@ def test_init_goes_on_after_a_kill(here: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_very_many_judges_hold_nothing_up(here: Path) -> None:
+def test_very_many_judges_hold_no_page_up(here: Path) -> None:
     run = Run.open(here / "run")
     one = next(iter(run.verdicts()))
     with run.verdicts_file.open("a") as file:
         for number in range(600):
             more = {"judge": f"j{number:03}", "fingerprint": f"{number:016x}"}
             file.write(Verdict.model_validate(one.model_dump() | more).model_dump_json() + "\n")
-    for words, said in ((["judge", "--judge", "rules", "--run", "run"], "more judges are not"),
-                        (["view", "run", "--static", "site"], "rewards of the first")):  # fmt: skip
-        process = start(here, *words)
-        try:
-            out, err = process.communicate(timeout=120)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            raise
-        assert process.returncode == 0, err
-        assert said in out + err
+    process = start(here, "view", "run", "--static", "site")
+    try:
+        out, err = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    assert process.returncode == 0, err
+    assert "rewards of the first" in out + err

@@ -135,7 +135,7 @@ def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> Non
         "sys.argv = 'convbench build demo --tasks 2 --model scripted:policy --run r -q'.split()\n"
         "with contextlib.suppress(SystemExit):\n"
         "    main()\n"
-        "unused = 'judges.replies', 'judges.panel', 'engine.batches', 'models.batches', "
+        "unused = 'judges.replies', 'reports.frame', 'engine.batches', 'models.batches', "
         "'commands.batches', 'answers.wording', 'store.scratch'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
         "assert not {'aiohttp', 'rich.live', 'rich.table'} & set(sys.modules)\n"

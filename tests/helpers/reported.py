@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from convbench.options.report import ReportOptions
 from convbench.reports.document import Cell, Table
 from convbench.reports.report import ReportResult, make_report
 from convbench.store import Run
@@ -45,7 +46,7 @@ def learner(
 
 def tables_of(*runs: Run, part: int = 0, **options: Any) -> dict[str, Table]:
     """The tables of one part of a report, by name."""
-    return by_name(make_report(runs, **options), part)
+    return by_name(make_report(runs, ReportOptions(**options)), part)
 
 
 def by_name(result: ReportResult, part: int = 0) -> dict[str, Table]:

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from convbench.commands.judge import judged_run
 from convbench.judges.group import group_schema, read_group
 from convbench.judges.replies import Complaint
 from convbench.judges.resolve import resolve_judge
 from convbench.learn.select import select
 from convbench.learn.weights import weigh
+from convbench.reports.frame import read_settings
+from convbench.reports.judges import agreement_table
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.query import run_query
 from convbench.store.run import Run
@@ -64,9 +67,10 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
     assert [(row[1], row[2]) for row in rows] == [(2.0, 0.2), (5.0, 0.5), (8.0, 0.8)]
     spent = run_query("select sum(prompt_tokens), sum(cost_usd) from verdicts", [run]).rows[0]
     assert spent[0] == sum(v.prompt_tokens or 0 for v in run.verdicts())
-    beside = stages.judge_result(run.path, "rules").panel
-    assert beside is not None
-    assert (len(beside.judges), beside.pairs) == (2, ()), "it agrees with no judge over questions"
+    beside = judged_run(stages.judge_result(run.path, "rules"))
+    (setting,) = read_settings([run], "all", allow=True)
+    assert len(beside.judges) == 2
+    assert agreement_table(setting) is None, "it agrees with no judge over questions"
     selection = select([run], Data(judge="relative@openai/judge"))
     items = weigh(selection, Weighting()).of_conversations()
     given = {logged.conversation.sample: weight for logged, weight in items}

@@ -1,13 +1,13 @@
-"""Of one run the report, the card, a checkpoint's card, the viewer and the judges' panel tell one
-mean with one error, to the last digit."""
+"""Of one run report, cards, viewer and `judge` tell one mean with one error, to the last digit."""
 
 import random
 
 import pytest
 
+from convbench.commands.judge import judged_run
 from convbench.hub.checkpoint import results_of
 from convbench.hub.figures import card_figures
-from convbench.judges.panel import ConversationLength, summarise_panel
+from convbench.judges.run import JudgeResult
 from convbench.reports.frame import read_settings
 from convbench.viewer.figures import overview_figures
 from convbench.viewer.library import index_runs
@@ -42,12 +42,9 @@ def test_one_run_has_one_mean_and_one_error(tmp_path, seed):
     for seen, one in ((row["accuracy"], accuracy), (row["rewards"][0], paid)):
         told = {"mean": one.mean, "error": one.error, "groups": one.groups, "n": one.n}
         assert seen == pytest.approx(told, rel=1e-12)  # added up by the database
-    groups = {name: found.group_id for name, found in run.examples.items()}
-    talks = (
-        ConversationLength(r.conversation_id, r.example_id, 1) for r in run.conversation_rows()
-    )
-    (judge,) = summarise_panel(talks, run.verdict_rows(), groups=groups.__getitem__).judges
-    assert judge.reward == paid
+    (judge,) = judged_run(JudgeResult(run)).judges
+    assert (judge.reward, judge.error) == (paid.mean, paid.error)
+    assert (judge.scored, judge.failed) == (paid.n, 0)
 
 
 def test_a_checkpoint_s_card_tells_the_same(tmp_path):

@@ -67,7 +67,7 @@ def test_only_the_newest_rubric_and_whole_pairs_count(compared):
     assert row.cells[3:6] == (1, 0, 0)
 
 
-def test_win_rates_of_pages(tmp_path):
+def test_pages_won_over_gpt_4o(tmp_path):
     task = "colbench-frontend"
     more = {"protocol": "collaboration-frontend", "mode": "standard", "judge": "render-clip", **ONE}
     ours = {"q0": 0.9, "q1": 0.5, "q2": 0.1, "q3": 0.2}
@@ -76,9 +76,6 @@ def test_win_rates_of_pages(tmp_path):
     beside(run, "rival", right_on(), overall=lambda q, k: 0.5, model="openai/gpt-4o-2024-08-06",
            **more)  # fmt: skip
     tables = tables_of(run, paper=True)
-    (row,) = tables["wins"].rows
-    assert row.cells[0] == "rival over Base"
-    assert (row.cells[2].mean, row.cells[3:6]) == (0.625, (2, 1, 1))
     won = column(tables["results"], "won")
     assert won["Base"].mean == 37.5  # one win and a tie of four
     assert won["rival"] is None

@@ -7,9 +7,10 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.judges.resolve import resolve_judge
+from convbench.options.report import ReportOptions
 from convbench.reports.document import mean_of
-from convbench.reports.over import best_of
 from convbench.reports.report import make_report
+from convbench.reports.tables import best_of
 from convbench.schema import Verdict
 from convbench.schema.conversation import TurnCredit
 from convbench.store.notes import append_credit
@@ -80,12 +81,12 @@ def test_differences_by_hand(family):
 
 def test_differences_to_a_named_policy(family):
     for name in ("SWiFt", "swift", "SWIFT"):
-        table = tables_of(family, baselines=[name])["differences"]
+        table = tables_of(family, baseline=(name,))["differences"]
         assert table.caption == "Differences to SWiFt"
         assert names(table) == ["DPO", "Base"]
         assert mean_of(column(table, "correct")["Base"]) == -0.5
     with pytest.raises(RunError, match=r"--baseline kto: found no such policy.*SWiFt, DPO, Base"):
-        make_report([family], baselines=["kto"])
+        make_report([family], ReportOptions(baseline=("kto",)))
 
 
 def test_the_answer_stands_above_the_tables(family):
@@ -133,13 +134,13 @@ def test_turns_stand_apart(tmp_path):
 
 def test_train_conversations_stay_out(family):
     def asked(split):
-        settings = make_report([family], split).settings
+        settings = make_report([family], ReportOptions(split=split)).settings
         return {row for setting in settings for row in setting.rows["example_id"]}
 
     assert asked("test") == {"q0", "q1", "q2", "q3"}
-    (train,) = make_report([family], "train").settings
+    (train,) = make_report([family], ReportOptions(split="train")).settings
     assert [policy.name for policy in train.policies] == ["Base"]
-    (every,) = make_report([family], "all", allow=True).settings
+    (every,) = make_report([family], ReportOptions(split="all", allow=True)).settings
     assert len(every.rows_of(every.policies[-1])) == 15
 
 
@@ -202,7 +203,7 @@ def test_judges_stand_side_by_side(tmp_path):
     one = tables_of(run, judge="strict")["results"]
     assert not any(each.key.startswith("rules/") for each in one.columns)
     with pytest.raises(RunError, match="found verdicts of rules, strict"):
-        make_report([run], judge="nobody")
+        make_report([run], ReportOptions(judge="nobody"))
 
 
 def test_a_discounted_reward_has_its_own_column(tmp_path):
@@ -240,7 +241,7 @@ def test_policies_by_settings_count_where_each_is_first(tmp_path):
     assert found["swift"][4:] == (2, 2)
     assert found["dpo"][4:] == (1, 2)  # they share the first place on arc
     assert found["Base"][4:] == (0, 1)
-    printed = by_name(make_report(runs, paper=True), -1)["matrix"]
+    printed = by_name(make_report(runs, ReportOptions(paper=True)), -1)["matrix"]
     rows = {row.cells[0]: row for row in printed.rows}
     assert rows["Swift, printed"].printed
     assert mean_of(rows["Swift, printed"].cells[2]) == 0.7993

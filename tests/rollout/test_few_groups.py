@@ -36,14 +36,13 @@ def build(typist: Typist, groups: int) -> str:
 def test_two_groups_in_all_are_said_to_leave_no_error(typist: Typist) -> None:
     assert "note: all 4 test questions are in one group" in build(typist, 2)
     report = typist("report", "runs/a").out
-    note = "No standard error is given for means over a single group (up to 12 conversations)"
-    assert note in report
-    assert "±" not in report.partition(note)[0].partition("Base")[2].splitlines()[0]
+    assert "about 1 group" in report
+    assert "±" not in report.partition("Base")[2].splitlines()[0]
 
 
 def test_more_groups_are_nothing_to_speak_of(typist: Typist) -> None:
     assert "in one group" not in build(typist, 4)
-    assert "No error is given" not in typist("report", "runs/a").out
+    assert "±0" in typist("report", "runs/a").out
 
 
 STEPS = """title: two turns
