@@ -11,7 +11,7 @@ from convbench.options.report import ReportOptions
 from convbench.reports.document import mean_of
 from convbench.reports.report import make_report
 from convbench.reports.tables import best_of
-from convbench.schema import Verdict
+from convbench.schema import JudgeSpec, Verdict
 from convbench.schema.conversation import TurnCredit
 from convbench.store.notes import append_credit
 from tests.helpers.reported import by_name, column, learner, names, right_on, tables_of
@@ -180,13 +180,6 @@ def test_a_run_alone_unjudged_and_half_done(tmp_path):
     assert "differences" not in tables
 
 
-def test_groups_of_several_questions_are_one_unit(tmp_path):
-    run = make(tmp_path / "run", questions(4, group=2), right_on(0, 1), temperatures=(0.7,))
-    found = column(tables_of(run)["results"], "correct")["Base"]
-    # Groups (q0, q1) and (q2, q3): means 1 and 0, standard deviation 1/sqrt(2), error 1/2.
-    assert (found.groups, found.error) == (2, pytest.approx(0.5))
-
-
 def test_judges_stand_side_by_side(tmp_path):
     run = make(tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 5.0)
     again = [json.loads(line) for line in run.verdicts_file.read_text().splitlines()]
@@ -204,6 +197,25 @@ def test_judges_stand_side_by_side(tmp_path):
     assert not any(each.key.startswith("rules/") for each in one.columns)
     with pytest.raises(RunError, match="found verdicts of rules, strict"):
         make_report([run], ReportOptions(judge="nobody"))
+
+
+def test_judges_of_other_scales_are_compared_on_one(tmp_path):
+    """Of 0 to 10 and of 1 to 5, by a metric of another name: the same is the same."""
+    run = make(tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 2.5 * k)
+    spec = JudgeSpec(
+        name="five", title="t", kind="rubric", system="s", prompt="p", lowest=1, highest=5,
+        metrics=({"name": "fairness", "label": "Fairness"},),
+        reward={"metric": "fairness", "scale": 5},
+    )  # fmt: skip
+    run.store_judge("ab" * 8, spec)
+    again = [json.loads(line) for line in run.verdicts_file.read_text().splitlines()]
+    with run.verdicts_file.open("a") as file:
+        for verdict in again:
+            other = {"judge": "five", "fingerprint": "ab" * 8}
+            other["scores"] = {"fairness": 1 + verdict["scores"]["overall"] / 2.5}
+            file.write(json.dumps(verdict | other) + "\n")
+    (row,) = tables_of(run)["agreement"].records()
+    assert (row["equal"], row["kappa"], row["difference"]) == (1, 1, 0)
 
 
 def test_a_discounted_reward_has_its_own_column(tmp_path):

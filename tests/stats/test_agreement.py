@@ -47,12 +47,6 @@ def test_alpha_of_the_published_example():
     assert round(krippendorff_alpha(list(zip(*raters, strict=True))), 3) == 0.849
 
 
-def test_kappa_by_hand():
-    assert weighted_kappa([1, 2, 3], [1, 2, 3]) == 1
-    assert weighted_kappa([1, 3], [3, 1]) == -1
-    assert weighted_kappa([0.5, 1.5], [0.5, 1.5]) == 1
-
-
 def test_agreement_by_hand():
     found = agreement(["a", "a", "b", "c"], [1, 2, 3, math.nan], [1, 1, 5, 2])
     assert (found.common, found.equal) == (3, 1 / 3)
