@@ -5,19 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from convbench.formats.dialects import (
-    CALL_ROLES,
-    ROLES,
-    as_call,
-    read_content,
-    read_message,
-    response_items,
-    set_fields,
-    text_in,
-)
+from convbench.formats import dialects
+from convbench.formats.dialects import ROLES, read_content, text_in
 from convbench.formats.log import LogMessage, Role
 from convbench.formats.values import as_mapping, as_text, first_of, kept, parsed, without_nulls
 
@@ -46,8 +39,7 @@ REPR = re.compile(r"role='(\w+)' content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"
 
 
 def role_name(item: Any) -> str | None:
-    """Return the role of an object that is a message, as its source calls it, in small letters;
-    None for anything else."""
+    """Return the role of a message as its source calls it, in small letters, else None."""
     fields = item if isinstance(item, dict) else {}
     name = first_of(fields, "role", "from")
     if name is None and "content" in fields and str(fields.get("type")).lower() in ROLES:
@@ -63,9 +55,8 @@ def is_dialogue(value: Any, *, texts: bool = False) -> bool:
     if isinstance(value, dict):
         return bool(role_name(value)) or any(is_dialogue(value.get(name)) for name in DIALOGUES)
     kinds = (role_name, _exchange, lambda item: texts and isinstance(item, str))
-    return (
-        isinstance(value, list) and value != [] and any(all(map(is_it, value)) for is_it in kinds)
-    )
+    items = value if isinstance(value, list) else []
+    return bool(items) and any(all(map(is_kind, items)) for is_kind in kinds)
 
 
 def _exchange(item: Any) -> tuple[Any, Any] | None:
@@ -94,8 +85,8 @@ def read_dialogue(value: Any) -> list[LogMessage]:
         return interleave(text for item in items for text in (_exchange(item) or [item]))
     out: list[LogMessage] = []
     for number, item in enumerate(items):
-        messages = read_message({"role": role_name(item), **without_nulls(item)})
-        if role_name(item) in CALL_ROLES and out and out[-1].role == "assistant":
+        messages = dialects.read_message({"role": role_name(item), **without_nulls(item)})
+        if role_name(item) in dialects.CALL_ROLES and out and out[-1].role == "assistant":
             messages[0].group = out[-1].group = out[-1].group or f"reply {number}"
         out += messages
     return out
@@ -119,11 +110,8 @@ def is_call(item: Any) -> bool:
 
 
 def read_chat(value: Any, role: Role, depth: int = 0) -> list[LogMessage]:
-    """Return the messages of a value of any shape, of which a text, a part or a call is said by
-    `role`; none if there is nothing in it that anybody said.
-
-    Raise LeftOut for an unknown role or a call that cannot be read.
-    """
+    """Return the messages in a value of any shape, of which a text, a part or a call is said by
+    `role`. Raise LeftOut for an unknown role or a call that cannot be read."""
     value = parsed(value)
     if value in (None, "", "None", [], {}) or depth > 6:
         return []
@@ -152,9 +140,9 @@ def read_chat(value: Any, role: Role, depth: int = 0) -> list[LogMessage]:
 def _read_list(values: list[Any], role: Role, depth: int) -> list[LogMessage]:
     objects = all(isinstance(value, dict) for value in values)
     if objects and all(value.get("type") in ITEMS for value in values if not role_name(value)):
-        return response_items(values)
+        return dialects.response_items(values)
     if objects and all(map(is_call, values)):
-        return [LogMessage(role, calls=[as_call(value) for value in values])]
+        return [LogMessage(role, calls=[dialects.as_call(value) for value in values])]
     signs = {"text", "type", "toolName"}
     if objects and all(signs & value.keys() and "message" not in value for value in values):
         parts = [{"type": "tool_call", **v} if "toolName" in v else v for v in values]
@@ -179,7 +167,7 @@ def read_exchange(asked: Any, said: Any, **own: Any) -> list[LogMessage]:
     """Return the messages of a call: its input and, if it does not end with it, its output; `own`
     are fields of the reply that the log says beside it."""
     messages, reply = read_chat(asked, "user"), read_chat(said, "assistant")
-    set_fields((message for message in reply if message.role != "system"), own)
+    reply = [m if m.role == "system" else replace(m, **own) for m in reply]
     return joined(messages, reply)
 
 

@@ -21,8 +21,8 @@ SCORES = (
 )
 LABELS = ("label", "kto_tag", "resolved", "target", "passed", "success", "correct", "feedback")
 """Columns that are 1 or true for a good reply, 0 or false for a bad one."""
-GOOD = ("positive", "up", "thumbs_up", "like", "good")
-BAD = ("negative", "down", "thumbs_down", "dislike", "bad")
+WORDS = dict.fromkeys(("positive", "up", "thumbs_up", "like", "good"), 1.0)
+WORDS |= dict.fromkeys(("negative", "down", "thumbs_down", "dislike", "bad"), 0.0)
 REPLIES = ("response", "answer", "completion", "output", "text", "content", "message")
 """Keys under which a candidate holds its reply."""
 BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
@@ -93,20 +93,24 @@ def take_tools(row: Row) -> Any:
 
 
 def take_rewards(row: Row) -> dict[str, float]:
-    """Take the scores of a row by name, from the first place that has them; not rescaled."""
+    """Take the scores of a row or candidate by name, the reward from the first place that has one;
+    not rescaled, but of a rank, the lower the better."""
+    aspects = {k: as_number(at(v, "Rating")) for k, v in as_mapping(row.get("annotations")).items()}
+    scores = {f"{name}.Rating": mark for name, mark in aspects.items() if mark is not None}
     ends = [name for name in row if name.endswith(("_reward", "_score"))]
     ends = [name for name in ends if name.startswith("overall")] or ends
     for name in (*SCORES, *(ends if len(ends) == 1 else ())):
         if found := values.named_scores(row.get(name)):
             row.pop(name)
-            return found
+            return scores | found
     for name in LABELS:
-        value, word = row.get(name), snake(row.get(name))
-        number = 1.0 if word in GOOD else 0.0 if word in BAD else as_number(value)
+        value = row.get(name)
+        number = WORDS.get(snake(value), as_number(value))
         if number in (0, 1) and (name != "target" or isinstance(value, bool)):
             row.pop(name)
-            return {"reward": float(number or 0)}
-    return {}
+            return scores | {"reward": float(number or 0)}
+    rank = take_numbers(row, "rank")
+    return scores | ({"reward": -rank[0]} if rank else {})
 
 
 def take_replies(row: Row) -> list[Reply]:
@@ -130,7 +134,7 @@ def take_replies(row: Row) -> list[Reply]:
 def _take_two(row: Row, one: str, two: str, sides: tuple[str, str]) -> list[Reply]:
     is_pair, replies = sides in BETTER, [row.pop(one), row.pop(two)]
     names = [name for name in row if sides[0] in name and re.search("score|rating|reward", name)]
-    scores = [take_numbers(row, name, name.replace(*sides)) for name in names]
+    scores = (take_numbers(row, name, name.replace(*sides)) for name in names)
     rewards = next(filter(None, scores), None) or ([1.0, 0.0] if is_pair else _verdict(row))
     out: list[Reply] = []
     for number, value in enumerate(replies):
@@ -154,7 +158,9 @@ def _verdict(row: Row) -> list[float]:
     if hot:
         row.pop("winner_tie", None)
         signs = [hot[1] - hot[0]]
-    return [float(signs[0] < 0), float(signs[0] > 0)] if any(signs) else [0.5 for _ in signs * 2]
+    if any(signs):
+        return [float(signs[0] < 0), float(signs[0] > 0)]
+    return [0.5, 0.5] if signs else []
 
 
 def _tree(steps: list[Any]) -> list[Reply]:
@@ -170,9 +176,8 @@ def _tree(steps: list[Any]) -> list[Reply]:
         goes_on = as_mapping(at(step, "human_completion")) or next(iter(best), {})
         for item in tried:
             if item is not goes_on or number == len(steps):
-                out.append(
-                    (f"{before}{item.get('text')}", values.named_scores(item.get("rating")), {})
-                )
+                score = values.named_scores(item.get("rating"))
+                out.append((f"{before}{item.get('text')}", score, {}))
         before += f"{goes_on.get('text', '')}\n"
     return out
 
@@ -194,7 +199,7 @@ def _take_list(row: Row, name: str) -> list[Reply]:
     for field, column in ((key, mark), ("finish_reason", "finish_reasons")):
         for item, value in zip(items, as_list(row.get(column)), strict=False):
             item[field] = value
-    scores = [_scores_of(item) for item in items]
+    scores = [take_rewards(dict(item)) for item in items]
     if choice is not None and len(items) > 1:
         scores = [{"reward": float(number == choice)} for number in range(len(items))]
     if not any(scores):
@@ -203,13 +208,3 @@ def _take_list(row: Row, name: str) -> list[Reply]:
         row.pop(column, None)
     about = [kept(item, "model", "source", "model_name", "finish_reason") for item in items]
     return list(zip((first_of(item, *REPLIES) for item in items), scores, about, strict=True))
-
-
-def _scores_of(candidate: Row) -> dict[str, float]:
-    """Return the scores of a candidate by name; of a rank, the lower the better."""
-    rank = as_number(candidate.get("rank"))
-    scores = {} if rank is None else {"reward": -rank}
-    for aspect, marks in as_mapping(candidate.get("annotations")).items():
-        number = as_number(at(marks, "Rating"))
-        scores |= {} if number is None else {f"{aspect}.Rating": number}
-    return scores | take_rewards(dict(candidate))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from convbench.formats import values
@@ -124,7 +125,8 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
             said.calls.append(as_call(part, str(name).removesuffix("_call")))
         if kind.endswith(RESULTS) or (kind.endswith(CALLS) and found is not None):
             found = first_of(part, "content", "output", "result", "response")
-            results.append(_result(part, found, first_of(part, *MARKS, "id")))
+            mark = first_of(part, *MARKS, "id")
+            results.append(result_message(found, mark, error=_failed(part)))
         elif kind in THINKING or part.get("thought") is True:
             keys = ("thinking", "reasoning", "text", "content", "summary", "reasoningText")
             thoughts.append(text_in(first_of(part, *keys)))
@@ -145,9 +147,9 @@ def text_in(value: Any) -> str:
     return read_content(value)[0].text if isinstance(value, list | dict) else as_text(value)
 
 
-def _result(fields: Mapping[str, Any], value: Any, mark: Any) -> LogMessage:
-    failed = any(fields.get(name) for name in ("is_error", "isError", "error"))
-    return result_message(value, mark, error=failed or fields.get("status") == "error")
+def _failed(fields: Mapping[str, Any]) -> bool:
+    is_error = any(fields.get(name) for name in ("is_error", "isError", "error"))
+    return is_error or fields.get("status") == "error"
 
 
 def result_message(value: Any, mark: Any, *, error: bool = False) -> LogMessage:
@@ -179,7 +181,7 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     said, *results = read_content(value, role)
     if role == "tool" and not results and not (isinstance(value, dict) and "function" in value):
         mark = first_of(item, *MARKS) or next(iter(as_list(item.get("tool_call_ids"))), None)
-        return [_result(item, value, mark)]
+        return [result_message(value, mark, error=_failed(item))]
     if role == "tool":
         return results
     words = item.get("function_calls")  # of OLMo, in words
@@ -196,18 +198,11 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
             said.reasoning, said.text = tags[1], said.text[tags.end() :]
         said.model = item["model"] if isinstance(item.get("model"), str) else None
         said.finish = first_of(item, "finish_reason", "stop_reason", "stopReason")
-        set_fields([said], own)
+        said = replace(said, **own)
     else:
         said.reasoning = ""
     only_results = results and not (said.text or said.calls or said.reasoning or said.pictures)
     return ([] if only_results else [said]) + results
-
-
-def set_fields(messages: Iterable[LogMessage], fields: Mapping[str, Any]) -> None:
-    """Set fields of messages that their source says elsewhere."""
-    for message in messages:
-        for name, value in fields.items():
-            setattr(message, name, value)
 
 
 def read_messages(items: Iterable[Any], **own: Any) -> list[LogMessage]:
@@ -224,8 +219,7 @@ def response_items(items: Iterable[Any], **own: Any) -> list[LogMessage]:
             out += read_message({**item, "type": "message"}, **own)
             continue
         made = [m for m in read_content(item) if m.calls or m.reasoning or m.role == "tool"]
-        set_fields((m for m in made if m.role == "assistant"), own)
-        out += made
+        out += [replace(m, **own) if m.role == "assistant" else m for m in made]
     return out
 
 

@@ -15,7 +15,7 @@ from convbench.errors import DataError
 from convbench.formats import readers
 from convbench.formats.fold import without_copies
 from convbench.formats.log import IRREGULAR, Item, LeftOut, LogConversation
-from convbench.formats.values import as_text
+from convbench.formats.values import as_text, at
 from convbench.source import File
 
 PEEKED = 50
@@ -35,9 +35,8 @@ class ImportPlan:
     names: Mapping[str, str] = field(default_factory=dict)
     """Our name by the rows' own, `scores.overall` reaching into an object."""
     rewards: str | None = None
-    """File of rewards by id."""
     key: str | None = None
-    """Column of that id, in both."""
+    """File of rewards, and the column of the id in both."""
     split_by: Literal["time", "group"] | None = None
     fail_on: str | None = None
     """Most rows that may be left out: a number, or a percentage like `5%`."""
@@ -131,7 +130,6 @@ def _read_record(
                     setattr(item, name, as_text(getattr(item, name)) or None)
             for message in getattr(item, "messages", ()):
                 message.text, message.reasoning = map(as_text, (message.text, message.reasoning))
-                message.model = as_text(message.model) or None
             yield item
     except LeftOut as reason:
         yield reason
@@ -141,16 +139,14 @@ def _read_record(
 
 
 def _renamed(row: Any, names: Mapping[str, str]) -> Any:
-    """Return a row with its fields under our names. Raise LeftOut without one of them."""
+    """Return a row with its fields under our names. Raise LeftOut without the column of one."""
     fields = dict(row) if names else row
     for ours, theirs in names.items():
-        value = row
-        for part in theirs.split("."):
-            if not isinstance(value, dict) or part not in value:
-                raise LeftOut(f"--map {ours}={theirs}: found no {part!r}")
-            value = value[part]
+        column, *path = theirs.split(".")
+        if column not in row:
+            raise LeftOut(f"--map {ours}={theirs}: found no {column!r}")
         fields.pop(theirs, None)
-        fields[ours] = value
+        fields[ours] = at(row[column], *path)
     return fields
 
 
@@ -160,13 +156,10 @@ def rows_inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
     rows = value
     while isinstance(rows, dict):
         lists = [v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-        inner = [v for v in rows.values() if isinstance(v, dict)]
-        if lists and not any("role" in v[0] or "from" in v[0] for v in lists):
-            rows = max(lists, key=len)
-        elif len(inner) == 1 and not lists:
-            rows = inner[0]
-        else:
+        inner: list[Any] = lists or [v for v in rows.values() if isinstance(v, dict)]
+        if any("role" in v[0] or "from" in v[0] for v in lists) or not (lists or len(inner) == 1):
             break
+        rows = max(inner, key=len)
     if isinstance(rows, list):
         yield from ((f"{place}:{number}", row) for number, row in enumerate(rows, 1))
     else:

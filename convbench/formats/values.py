@@ -6,8 +6,9 @@ import ast
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 
 def as_text(value: Any) -> str:
@@ -20,7 +21,7 @@ def as_text(value: Any) -> str:
 def as_mapping(value: Any) -> dict[str, Any]:
     """Return an object, also one written as JSON text; an empty one for any other value."""
     value = parsed(value)
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
@@ -48,8 +49,7 @@ def parsed(value: Any) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a value without the keys that are null, at every depth: columns of a table have
-    them where a row has none."""
+    """Return a value without the keys that are null, at every depth, as tables fill them in."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -60,10 +60,8 @@ def as_number(value: Any) -> float | None:
     value."""
     if isinstance(value, str):
         text = value.strip().lower()
-        try:
+        with suppress(ValueError):
             value = float({"true": "1", "false": "0"}.get(text, text))
-        except ValueError:
-            return None
     is_number = isinstance(value, bool | int | float) and -1e100 <= value <= 1e100
     return float(value) if is_number else None
 
@@ -72,10 +70,8 @@ def as_time(value: Any) -> float | None:
     """Return a time as seconds since 1970: ISO 8601, or a number of seconds, milliseconds or
     nanoseconds; None for another value."""
     if isinstance(value, str):
-        try:
+        with suppress(ValueError, OverflowError):
             return datetime.fromisoformat(value.strip().replace("Z", "+00:00")).timestamp()
-        except (ValueError, OverflowError):
-            pass
     number = as_number(value)
     while number is not None and number > 1e11:
         number /= 1000

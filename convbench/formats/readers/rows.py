@@ -22,13 +22,19 @@ PROMPTS = (
     *("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents"),
     *("request", "arguments"),
 )
-REFERENCES = ("solution", "target", "targets")
 REPLIES = (
     *("completion", "response", "output", "outputs", "actual_output", "generation", "resps"),
-    *("result", "target", "targets", "solution", "answer", "answers"),
+    "result",
 )
-"""Columns of a reply; the references among them are one if there is no other reply."""
-HIDDEN = (*REFERENCES, "ground_truth", "reference", "expected_output", "reward_model")
+REFERENCES = ("target", "targets", "solution", "answer")
+"""Columns of a reply if there is no other, nor options; else of what the policy does not see."""
+HIDDEN = (
+    *("solution", "target", "targets", "ground_truth", "reference", "expected_output"),
+    "reward_model",
+)
+MARKED = (*DIALOGUES, "text", "completion")
+"""Columns of a dialogue as one text."""
+OPTIONS = ("choices", "endings", "options")
 TASKS = ("example_id", "task_id", "prompt_id", "instance_id")
 EPISODES = ("run_id", "trial_name", "task")
 """Columns that tell one run from another where a row is an episode with all before it."""
@@ -42,10 +48,8 @@ EXPECTED = (
 def recognises(first: object) -> bool:
     """An object with a dialogue, a prompt, or several replies."""
     row = columns.columns(first) if isinstance(first, dict) else {}
-    names = (*PROMPTS, "text", "chat")
-    return bool(
-        _dialogue_column(row) or columns.take_replies(row) or not row.keys().isdisjoint(names)
-    )
+    is_asked = not row.keys().isdisjoint((*PROMPTS, "text", "chat"))
+    return bool(is_asked or _dialogue_column(row) or columns.take_replies(row))
 
 
 def read(record: Any, where: str) -> Iterator[LogConversation]:
@@ -89,8 +93,8 @@ def _dialogue_column(row: Row) -> str | None:
 
 
 def _prompt_of_replies(row: Row) -> list[LogMessage]:
-    """Take the prompt of several replies: a dialogue that ends with the user, a prompt, or what
-    stands before the last reply of a dialogue that repeats one of them."""
+    """Take a dialogue that ends with the user, else a prompt, else what stands before the last
+    reply of a dialogue, which is one of them."""
     name = _dialogue_column(row)
     messages = chats.read_dialogue(row.pop(name)) if name else []
     if messages and messages[-1].role == "user":
@@ -122,29 +126,22 @@ def _dialogue(row: Row) -> list[LogMessage]:
     Raise LeftOut if there is none."""
     if name := _dialogue_column(row):
         return chats.read_dialogue(row.pop(name))
-    marked = {name: chats.marked(text) for name, text in row.items() if isinstance(text, str)}
-    whole = next((name for name in DIALOGUES if marked.get(name)), None)
-    prompt = [] if whole else _prompt(row)
-    if reply := next((name for name in REPLIES if prompt and _is_reply(row, name)), None):
+    texts = {name: row[name] for name in MARKED if isinstance(row.get(name), str)}
+    marked = {name: messages for name, text in texts.items() if (messages := chats.marked(text))}
+    prompt = [] if any(name in DIALOGUES for name in marked) else _prompt(row)
+    names = [*REPLIES, *(REFERENCES if row.keys().isdisjoint(OPTIONS) else ())]
+    names += ["answers"] if all(map(is_call, as_list(row.get("answers")))) else []
+    said = (name for name in names if isinstance(parsed(row.get(name)), str | list | dict))
+    if prompt and (reply := next(said, None)):
         return _answered(prompt, row.pop(reply))
-    whole = whole or next((name for name in ("text", "completion") if marked.get(name)), None)
-    if whole:
-        row.pop(whole)
-        return marked[whole]
+    for name, messages in marked.items():
+        row.pop(name)
+        return messages
     if any(message.role == "assistant" for message in prompt):
         return prompt
     if prompt:
         raise LeftOut("a question without a reply")
     raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {EXPECTED}")
-
-
-def _is_reply(row: Row, name: str) -> bool:
-    value = parsed(row.get(name))
-    if name == "answers":  # several are references, but calls are a reply
-        return isinstance(value, list) and all(map(is_call, value))
-    is_reference = name in (*REFERENCES, "answer")
-    is_option = is_reference and not row.keys().isdisjoint(("choices", "endings", "options"))
-    return not is_option and isinstance(value, str | list | dict)
 
 
 def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
