@@ -43,7 +43,7 @@ KNOWN = {
 CALLS = ("tooluse", "call")
 RESULTS = ("toolresult", "toolcallresponse", "calloutput", "functionresponse")
 THINKING = ("thinking", "reasoning", "redactedthinking", "think", "reasoningcontent")
-TEXTS = ("text", "inputtext", "outputtext", "summarytext", "refusal")
+TEXTS = ("text", "inputtext", "outputtext", "summarytext", "refusal", "guardcontent", "cachepoint")
 """Types of parts, or how they end, without signs between the words."""
 THINK = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.S)
 """Reasoning in tags before a text, as exports write it."""
@@ -66,10 +66,8 @@ def as_call(raw: Any, name: str | None = None) -> Call:
     name = first_of(inner, "name", "toolName", "tool_name", "function_name") or nested or name
     if not isinstance(name, str):
         raise LeftOut("a call without the name of a tool")
-    given, text = (
-        first_of(inner, "arguments", "args", "parameters"),
-        first_of(inner, "input", "action"),
-    )
+    given, text = first_of(inner, "arguments", "args", "parameters"), inner.get("input")
+    text = inner.get("action") if text is None else text
     if given is None and text is not None:
         given = text if text == "" or isinstance(parsed(text), dict) else {"input": text}
     mark = first_of(fields, *MARKS, "id") or first_of(inner, *MARKS, "id")
@@ -77,8 +75,7 @@ def as_call(raw: Any, name: str | None = None) -> Call:
 
 
 def arguments_text(value: Any) -> str:
-    """Return a call's arguments as JSON text: nothing is `{}`, nulls that a table filled in are
-    left out, and what is no object stays as it is."""
+    """Return a call's arguments as JSON text: nothing is `{}`, nulls of tables are left out."""
     if value is None or (isinstance(value, str) and value.strip() in ("", "null", "None")):
         return "{}"
     try:
