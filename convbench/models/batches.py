@@ -52,14 +52,12 @@ class Batches:
     """Batches of one model of one OpenAI-compatible server, with our mark in their metadata."""
 
     most_bytes, most_requests = 64 << 20, 50_000
-    """Most bytes and requests of one batch."""
-    _model: ServedModel
 
     def __init__(
         self, model: Any, price: Price | None, url: str = "", http: HttpClient | None = None
     ) -> None:
-        self.ref: str = model.ref
-        self._model, self._price = model, price
+        self._model: ServedModel = model
+        self.ref, self._price = self._model.ref, price
         self._url, self._http = url or model.base + "/batches", http or model.http
         self._files = self._url.removesuffix("batches") + "files"
         self._sent: dict[str, Any] = {}
@@ -93,18 +91,18 @@ class Batches:
         file = await self._request("POST", self._files, form)
         body = {"input_file_id": file["id"], "endpoint": ROUTE, "completion_window": "24h"}
         body["metadata"] = {"convbench": mark}
-        made = await self._request("POST", "", orjson.dumps(body))
+        made = await self._request("POST", self._url, orjson.dumps(body))
         return str(made["id"])
 
     async def find(self, mark: str, since: float, total: int, known: Collection[Any]) -> str | None:
         """Return the name of the batch with this mark, which is certain; None without one."""
-        rows = (await self._request("GET", "?limit=100"))["data"]
+        rows = (await self._request("GET", f"{self._url}?limit=100"))["data"]
         ours = (row["id"] for row in rows if (row.get("metadata") or {}).get("convbench") == mark)
         return next(ours, None)
 
     async def state(self, batch: str) -> BatchState:
         """Return the state of a batch. Raise MissingBatch if the provider does not know it."""
-        row = await self._request("GET", f"/{batch}")
+        row = await self._request("GET", f"{self._url}/{batch}", batch=batch)
         status, counts = str(row["status"]), row.get("request_counts") or {}
         names = [row.get(name) for name in ("output_file_id", "error_file_id")]
         files = tuple(f"{self._files}/{name}/content" for name in names if name)
@@ -121,8 +119,7 @@ class Batches:
         for url in state.files:
             async with self._http.request("GET", url, headers={}) as reply:
                 if reply.status != 200:
-                    body = await reply.content.read(16 << 10)
-                    raise self._error(reply.status, body, reply.headers, batch)
+                    raise self._error(reply.status, await reply.read(), reply.headers, batch)
                 async for line in reply.content:
                     with suppress(ValueError, TypeError, KeyError):  # a line that is no result
                         row = loads(line)
@@ -133,34 +130,31 @@ class Batches:
 
     async def cancel(self, batch: str) -> None:
         """Ask the provider to cancel a batch; what is answered by then is billed and collected."""
-        await self._request("POST", f"/{batch}/cancel", b"{}")
+        await self._request("POST", f"{self._url}/{batch}/cancel", b"{}", batch)
 
     async def aclose(self) -> None:
         """Close connections."""
         await self._http.aclose()
 
-    async def _request(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the JSON of one reply, from an address below the batches' or from another one."""
-        url = path if "://" in path else self._url + path
+    async def _request(self, method: str, url: str, body: Any = None, batch: str = "") -> Any:
+        """Return the JSON of one reply about `batch`, or about none of them ("")."""
         headers = JSON if isinstance(body, bytes) else {}
         status, raw, replied = await self._http.send(method, url, body, headers)
         if status not in (200, 201):
-            raise self._error(status, raw, replied, url.removeprefix(self._url).split("?")[0])
+            raise self._error(status, raw, replied, batch)
         try:
             return loads(raw)
         except ValueError:
             raise BrokenReply(f"{self.ref}: the reply about a batch is not JSON") from None
 
     def _error(self, status: int, raw: bytes, headers: Any, batch: str) -> Exception:
-        """Return the error of a refused request about `batch`, or about none of them ("")."""
-        if status in (404, 405) and (not batch or "://" in batch):
-            return FatalModelError(f"{self.ref}: HTTP {status}; {no_batches(self.ref)}")
-        if status == 404:
+        if status == 404 and batch:
             return MissingBatch(
-                f"{self.ref}: HTTP 404: no batch {batch.strip('/')}, or its results are gone; is "
-                "this the key and the server that it was sent with? To send its calls again: "
-                "convbench cancel RUN"
+                f"{self.ref}: HTTP 404: no batch {batch}, or its results are gone; is this the "
+                "key and the server it was sent with? To send its calls again: convbench cancel RUN"
             )
+        if status in (404, 405):
+            return FatalModelError(f"{self.ref}: HTTP {status}; {no_batches(self.ref)}")
         return self._model.refusal(status, raw, headers)
 
     def _read_result(self, row: Any) -> Completion | ModelError:
@@ -170,8 +164,7 @@ class Batches:
         return self._model.completion_of(response["body"], self._price)
 
     def _refused(self, status: int, body: Any) -> ModelError:
-        """Return the error of one refused request; a TransientModelError if what is refused is left
-        out from now on."""
+        """Return the error of a refused request: transient if what is refused is left out now."""
         error = self._model.refusal(status, body, {})
         learnt = self._model.parameters.learn(error, self._sent)
         return TransientModelError(str(error)) if learnt else error
@@ -197,13 +190,13 @@ class AnthropicBatches(Batches):
 
     async def create(self, mark: str, lines: Sequence[bytes]) -> str:
         body = b'{"requests":[' + b",".join(lines) + b"]}"
-        return str((await self._request("POST", "", body))["id"])
+        return str((await self._request("POST", self._url, body))["id"])
 
     async def find(self, mark: str, since: float, total: int, known: Collection[Any]) -> str | None:
         """Return the name of the batch with `total` requests, none of `known`, that was created
         nearest to `since` (seconds since the epoch), at most 300 s apart (clocks differ)."""
         found: list[tuple[float, str]] = []
-        for row in (await self._request("GET", "?limit=100"))["data"]:
+        for row in (await self._request("GET", f"{self._url}?limit=100"))["data"]:
             apart = abs(datetime.fromisoformat(row["created_at"]).timestamp() - since)
             same = sum(row["request_counts"].values()) == total
             if same and apart <= 300.0 and row["id"] not in known:
@@ -211,7 +204,7 @@ class AnthropicBatches(Batches):
         return min(found)[1] if found else None
 
     async def state(self, batch: str) -> BatchState:
-        row = await self._request("GET", f"/{batch}")
+        row = await self._request("GET", f"{self._url}/{batch}", batch=batch)
         status, counts = str(row["processing_status"]), row["request_counts"]
         failed = counts["errored"] + counts["canceled"] + counts["expired"]
         files = (f"{self._url}/{batch}/results",)  # whatever address it says
@@ -219,10 +212,9 @@ class AnthropicBatches(Batches):
 
     def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
         config, model = self._model.litellm.AnthropicConfig(), self.ref.partition("/")[2]
-        rest = {key: value for key, value in fields.items() if key != "messages"}
         said = [dict(message) for message in fields["messages"]]
         try:
-            optional = config.map_openai_params(rest, {}, model, False)
+            optional = config.map_openai_params(fields, {}, model, False)
             optional.pop("json_mode", None)  # litellm's own note of how it reads the reply
             body = config.transform_request(model, said, optional, {}, {})
         except Exception as error:
