@@ -67,22 +67,6 @@ def text_of(ids: Sequence[int]) -> str:
     return str(tiny.tokenizer().decode(ids))
 
 
-def test_weighted_rows_have_a_weight_at_each_token_of_the_policy(
-    tmp_path: Path, model: Path
-) -> None:
-    rows, counts = weighted(tiny.judged_run(tmp_path / "run"), model)
-    assert counts["conversations"] == counts["rows"] == len(rows) == 9
-    row = rows[2]
-    assert row["conversation_id"] == "run-q0-2"
-    on = [label != -100 for label in row["labels"]]
-    assert [label for label in row["labels"] if label != -100] == [
-        token for token, learnt in zip(row["input_ids"], on, strict=True) if learnt
-    ]
-    assert {round(w, 5) for w, o in zip(row["weights"], on, strict=True) if o} == {1.1547}
-    assert {w for w, o in zip(row["weights"], on, strict=True) if not o} == {0.0}
-    assert not any("TEST" in text_of(row["input_ids"]) for row in rows)
-
-
 def test_weighted_rows_beyond_the_limit_are_cut_and_those_without_loss_dropped(
     tmp_path: Path, model: Path
 ) -> None:

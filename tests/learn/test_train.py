@@ -21,7 +21,7 @@ from convbench.options.shared import SpecOptions
 from convbench.schema.recipe import LaunchSpec, Recipe
 from convbench.store.run import Run
 from tests.helpers import tiny
-from tests.helpers.training import Train
+from tests.helpers.training import QUICK, Train
 from tests.support.later import later
 
 torch = later("torch")
@@ -81,7 +81,7 @@ def test_train_killed_after_an_epoch_goes_on_and_ends_the_same(
     """Killed by SIGKILL once an epoch is saved; the same command then takes that epoch's state."""
     sets = {**EPOCHS, "fit.epochs": 40, "fit.learning_rate": 0.001}
     whole = trained("swift", out="whole", sets=sets)
-    pairs = [f"{k}={json.dumps(v)}" for k, v in {**dict(_quick()), **sets}.items()]
+    pairs = [f"{k}={json.dumps(v)}" for k, v in {**QUICK, **sets}.items()]
     code = f"""
 from pathlib import Path
 from convbench.options.shared import SpecOptions
@@ -108,12 +108,6 @@ train("swift", [Run.open(Path({str(run.path)!r}))], out=Path({str(tmp_path / "ou
     steps = [entry["step"] for entry in training["log"] if "loss" in entry]
     assert steps == sorted(set(steps))
     assert len(steps) == training["steps"] == 120
-
-
-def _quick() -> Any:
-    from tests.helpers.training import QUICK
-
-    return QUICK.items()
 
 
 def test_train_on_another_number_of_cards_says_why_it_cannot_go_on(tmp_path: Path) -> None:
