@@ -13,7 +13,7 @@ from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.judges.ready import check_ready
 from convbench.judges.resolve import Judge
 from convbench.judges.run import JudgeResult, judge_with, judges_of
-from convbench.models.vllm import can_run
+from convbench.models.vllm import find_interpreter
 from convbench.models.weights_path import folder_of, weights_fingerprint, without_latest
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
@@ -250,7 +250,7 @@ def _with_parents_engine(parent: Run, folder: Path, options: EvalOptions) -> str
     else:
         manifest = parent.manifest
         engine = manifest.cast[manifest.protocol.policy].model
-        if not can_run():
+        if find_interpreter() is None:
             return policy
     named = policy != str(folder) or options.calls.api_base is not None
     is_served = engine.startswith("vllm:") and not named and folder.is_dir()

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 from urllib.parse import urlsplit
 
 from convbench.engine.session import Session
@@ -30,7 +30,7 @@ from convbench.experiments.training import check_trainable
 from convbench.judges.ready import check_ready, try_model
 from convbench.judges.resolve import Judge
 from convbench.judges.run import judge_with_model
-from convbench.models.devices import check_apart, missing_devices
+from convbench.models.devices import check_apart, placement_of
 from convbench.models.open import OPENAI, base_of, policy_or_default
 from convbench.models.weights_path import check_model, weights_of
 from convbench.options.evaluate import EvalOptions
@@ -43,6 +43,7 @@ from convbench.rollout.manifest import make_model_config
 from convbench.schema import ModelConfig, RunManifest, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
+from convbench.schema.run import Role
 from convbench.store import Run
 from convbench.tasks.draw import count_splits, refuse_untested
 from convbench.tasks.load import LoadResult
@@ -176,10 +177,14 @@ def _check_devices(findings: PreflightFindings, options: ExperimentOptions) -> E
     """Check the named devices; return the options without those that do not exist, for the other
     checks."""
     devices = options.calls.devices
-    for role, why in missing_devices(parse_devices(devices)).items():
-        fix = f"--devices {role}=[NUMBER], or the CPU with --devices {role}=[]"
-        findings.add_missing(f"{why}; name an existing one with {fix}", "the experiment")
-        devices = (*devices, f"{role}=null")
+    named = parse_devices(devices)
+    for role in get_args(Role):
+        try:
+            placement_of(named, role)
+        except SpecError as error:
+            fix = f"--devices {role}=[NUMBER], or the CPU with --devices {role}=[]"
+            findings.add_missing(f"{error}; name an existing one with {fix}", "the experiment")
+            devices = (*devices, f"{role}=null")
     return replace(options, calls=replace(options.calls, devices=devices))
 
 

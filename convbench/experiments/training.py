@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from convbench.engine.session import Session
 from convbench.errors import UsageError
 from convbench.learn.memory import Cards
 from convbench.learn.train import TrainResult, load_recipe, split_sets, train
-from convbench.models.devices import GB, parse_cards
 from convbench.models.weights_path import member_weights
 from convbench.options.train import TrainOptions
 from convbench.schema import ModelConfig
@@ -24,11 +24,11 @@ def train_recipe(options: TrainOptions, session: Session | None = None) -> Train
     if options.cards is not None:
         if not options.dry_run:
             raise UsageError("--cards: plans for cards that are not here; expected --dry-run too")
-        try:
-            count, card_gb = parse_cards(options.cards)
-        except ValueError as error:
-            raise UsageError(f"--cards: {error}") from None
-        cards = Cards(count, card_gb * GB)
+        sizes = re.fullmatch(r"([1-9]\d?)x([1-9]\d{0,3})", options.cards)
+        if sizes is None:
+            found = f"{options.cards!r:.40}"
+            raise UsageError(f"--cards: found {found}; expected COUNTxGB, e.g. 4x80")
+        cards = Cards(int(sizes[1]), int(sizes[2]) * 10**9)
     return train(
         options.recipe,
         [find_run(path) for path in options.run or (None,)],
@@ -60,7 +60,7 @@ def check_trainable(options: TrainOptions, policy: ModelConfig | None = None) ->
     """
     recipe = load_recipe(options.recipe, options.specs, split_sets(options.specs.sets)[0])
     if policy is not None and not (options.model or recipe.model):
-        member_weights(policy, f"train {recipe.name}")
+        member_weights(policy)
     return recipe
 
 

@@ -24,7 +24,7 @@ from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.learn.memory import Cards, Memory, choose_launch, estimate_memory, in_bf16, shape_of
 from convbench.learn.rows import ABOUT, ROWS, Material, read_about, write_rows
 from convbench.learn.steps import batches_of
-from convbench.models.devices import VISIBLE, host_memory, list_devices, placement_of
+from convbench.models.devices import VISIBLE, list_devices, placement_of
 from convbench.models.vllm import free_port
 from convbench.models.weights_path import content_hash, weights_of
 from convbench.options.shared import CallOptions, SpecOptions, parse_devices
@@ -112,7 +112,8 @@ def cards_here(calls: CallOptions) -> Cards:
     names, devices = trainer_devices(calls), list_devices()
     chosen = [device for device in devices if names is None or device.name in names]
     smallest = min((device.memory for device in chosen), default=0)
-    return Cards(len(chosen) if names is None else len(names), smallest, host_memory())
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Cards(len(chosen) if names is None else len(names), smallest, host)
 
 
 def check_installed(recipe: Recipe, launch: LaunchSpec | None = None) -> None:

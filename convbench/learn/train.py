@@ -43,7 +43,7 @@ from convbench.learn.rows import (
 from convbench.learn.select import select
 from convbench.learn.steps import Steps, row_limit
 from convbench.learn.sweet import CANDIDATES, CRITIC, trajectory_material
-from convbench.models.weights_path import SHIPPED_REFS, check_model, policy_weights, weights_of
+from convbench.models.weights_path import SHIPPED_REFS, check_model, member_weights, weights_of
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import load_plugins
 from convbench.schema import ProtocolSpec
@@ -220,7 +220,7 @@ def resolve(recipe: Recipe, runs: Sequence[Run], model: str | None, judge: str |
     if the model's weights are not available, or cannot get the adapter.
     """
     run = runs[0]
-    model = model or recipe.model or policy_weights(run.manifest)
+    model = model or recipe.model or member_weights(run.manifest.policy_member)
     location = weights_of(model) or model
     check_model(location)
     place = Path(location).expanduser()

@@ -27,7 +27,6 @@ def open_model(
     api_base: str | None = None,
     log_dir: Path | None = None,
     downloaded: bool = False,
-    context: int | None = None,
     media: Path | None = None,
     specs: Sequence[Path] = (),
     short: str | None = None,
@@ -39,9 +38,9 @@ def open_model(
     loaded.
 
     `short` is the name by which a recorded reference was requested, `member` a run's settings in
-    its place; `context` (most tokens) and `placement` concern models that run here. `downloaded`
-    limits rules to convbench's own. Raise FatalModelError for an unknown name, bad address, missing
-    weights, vLLM or OpenAI key, SpecError for an unknown rule.
+    its place; `placement` concerns models that run here. `downloaded` limits rules to convbench's
+    own. Raise FatalModelError for an unknown name, bad address, missing weights, vLLM or OpenAI
+    key, SpecError for an unknown rule.
     """
     if api_base is not None:
         check_address(api_base, f"{ref}: --api-base")
@@ -60,7 +59,7 @@ def open_model(
 
         return ScriptedModel(rest)
     if scheme == "local":
-        if placement.vllm is not None:
+        if placement.vllm:
             raise FatalModelError(
                 f"{resolved.ref}: found arguments of vLLM among its devices; expected "
                 f"vllm:{rest}, or none"
@@ -69,7 +68,6 @@ def open_model(
 
         return LocalModel(
             resolved.ref,
-            context=context,
             device=placement.torch_device,
             reads=resolved.alias.reads,
             template=resolved.alias.extra_body.get("chat_template_kwargs"),
@@ -92,7 +90,7 @@ def open_model(
         names = tuple(device.name for device in list_devices())
         if names and placement.names is None:
             placement = replace(placement, names=names)
-        return VLLMModel(resolved.ref, parameters, log_dir or Path.cwd(), context, media, placement)
+        return VLLMModel(resolved.ref, parameters, log_dir or Path.cwd(), media, placement)
     if resolved.provider in OPENAI_LIKE:
         return _open_server(resolved, base, parameters, media)
     from convbench.models.batches import AnthropicBatches
@@ -176,9 +174,9 @@ def policy_or_default(
     name = default_policy(specs)
     resolved = resolve(name, api_base=api_base, specs=specs)
     if resolved.ref.startswith("vllm:"):
-        from convbench.models.vllm import PYTHON, can_run
+        from convbench.models.vllm import PYTHON, find_interpreter
 
-        if not can_run():
+        if find_interpreter() is None:
             raise FatalModelError(
                 f"no --model, and the default {name} ({resolved.ref}) needs vLLM and a GPU, which "
                 "are not here; give --model PROVIDER/NAME (e.g. openai/gpt-4o-mini), --model NAME "

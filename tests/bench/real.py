@@ -16,15 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from convbench.models.vllm import ARGUMENTS, PYTHON
+from convbench.models.vllm import PYTHON
 from tests.bench.bench import ROOT, Row
 from tests.lab.smollm2 import FOLDER, is_fetched
 
-SERVED = {
-    ARGUMENTS: "--dtype float32 --enforce-eager --max-model-len 1024",
-    "VLLM_CPU_KVCACHE_SPACE": "2",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-}
+SERVED = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """How vLLM is served, where the environment says nothing else."""
 ROUNDS, COUNT, TOKENS = 2, 50, 32
 STATIC = ("static-16", "static-50")

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,13 @@ def convbench(weights: str, said: list[Talk], most: int) -> tuple[Took, int]:
 
 def vllm(weights: str, said: list[Talk], most: int) -> tuple[Took, int]:
     """The same with a vLLM server (CONVBENCH_VLLM_PYTHON) in float32, its start not counted."""
-    from convbench.models.vllm import VLLMModel
+    from convbench.models import open_model
+    from convbench.models.devices import Placement
 
+    placed = Placement(vllm={"dtype": "float32", "enforce-eager": True, "max-model-len": 1024})
     with tempfile.TemporaryDirectory() as folder:
-        return _held(lambda: VLLMModel(f"vllm:{weights}", log_dir=Path(folder)), said, most)
+        opened = partial(open_model, f"vllm:{weights}", log_dir=Path(folder), placement=placed)
+        return _held(opened, said, most)
 
 
 def _held(opened: Callable[[], Any], said: list[Talk], most: int) -> tuple[Took, int]:

@@ -2,7 +2,7 @@
 
     python -m tests.experiments.beside SPEC ROOT SEEN.json [DEVICES]
 
-`DEVICES` are simulated ones (`2x80`); with them both builds must have begun before either goes on.
+`DEVICES` is how many are simulated; with them both builds must have begun before either goes on.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from convbench.experiments.run import StepProgress
-from convbench.models.devices import SIMULATED, VISIBLE
+from convbench.models.devices import VISIBLE
 from tests.helpers import stages
+from tests.helpers.cards import simulate
 
 WAIT_S = 500.0
 OURS = ("/trainers/",)
@@ -67,7 +70,7 @@ def teller(seen: dict[str, Any], meet: bool) -> Callable[[StepProgress], None]:
 def main(spec: str, root: str, file: str, devices: str = "") -> None:
     """Do it and write what was seen."""
     if devices:
-        os.environ[SIMULATED] = devices
+        simulate(pytest.MonkeyPatch(), int(devices))
     seen: dict[str, Any] = {
         "most": 0, "pids": {}, "shared": [], "begun": [],
     }  # fmt: skip

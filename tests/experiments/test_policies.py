@@ -21,6 +21,7 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.experiments.ran import ran
 from tests.helpers import stages
+from tests.helpers.cards import simulate
 from tests.helpers.sandbox import needs_wall, renders
 from tests.support.chat.plan import Plan
 from tests.support.provider import Call, Provider
@@ -123,8 +124,7 @@ def names(result: ExperimentResult, label: str) -> list[str]:
 def test_the_teachers_model_is_answered_by_the_teachers_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "6x80")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    simulate(monkeypatch, 6)
     claims, shared = {}, {}
     for name in ("sweet-backend", "sweet-frontend"):
         spec = catalog.load_spec(ExperimentSpec, "experiments", name)

@@ -19,6 +19,7 @@ from convbench.experiments.scheduler import ScheduledTask, is_serial, run_tasks,
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.schema.experiment import ExperimentSpec
+from tests.helpers.cards import simulate
 
 WAIT_S = 120.0
 """A wait that takes longer has hung."""
@@ -124,15 +125,12 @@ TWO = {
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Tasks of an experiment of two cells on some simulated devices."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def ask(
-        simulated: str, *devices: str, **more: Any
+        simulated: int, *devices: str, **more: Any
     ) -> tuple[list[PlannedStep], list[ScheduledTask], Any]:
         Path("two.yaml").write_text(yaml.safe_dump({**TWO, **more}))
-        monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", simulated)
-        if not simulated:
-            monkeypatch.delenv("CONVBENCH_SIMULATED_DEVICES")
+        simulate(monkeypatch, simulated)
         options = ExperimentOptions("two.yaml", calls=CallOptions(devices=devices))
         specs: list[ExperimentSpec] = load_specs(options)
         parts = plan_steps(specs[0])
@@ -143,7 +141,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_cells_share_two_devices_and_take_turns_on_one(asked: Any) -> None:
-    parts, made, ways = asked("2x80")
+    parts, made, ways = asked(2)
     first = [n for n, part in enumerate(parts) if part.step.kind == "build"]
     assert len(first) == 2
     assert made[first[0]].placements == [{"device 0": 1.0}, {"device 1": 1.0}]
@@ -156,10 +154,10 @@ def test_cells_share_two_devices_and_take_turns_on_one(asked: Any) -> None:
         (), (made[0].name,), (made[1].name,), (made[2].name,)
     ], "in order within a cell"  # fmt: skip
 
-    parts, made, _ = asked("1x80")
+    parts, made, _ = asked(1)
     assert made[first[0]].placements == [{"device 0": 1.0}]
     run_tasks(made, Watch(made))
-    parts, made, _ = asked("")
+    parts, made, _ = asked(0)
     assert is_serial(made), "all on one CPU: as ever"
 
 
@@ -167,7 +165,7 @@ def test_a_step_gets_as_many_devices_as_it_uses(asked: Any) -> None:
     """Eight cards, two cells: a build by vLLM takes four, a copy on each, and a training of two
     processes two."""
     sets = {"all": {**TWO["recipe_sets"]["all"], "launch": "zero2"}}
-    parts, made, ways = asked("8x80", model="vllm:pocket", recipe_sets=sets)
+    parts, made, ways = asked(8, model="vllm:pocket", recipe_sets=sets)
     by_kind: dict[str, list[int]] = {}
     for number, part in enumerate(parts):
         by_kind.setdefault(part.step.kind, []).append(number)
@@ -182,15 +180,15 @@ def test_a_step_gets_as_many_devices_as_it_uses(asked: Any) -> None:
     run_tasks(made, Watch(made, together=builds))
     run_tasks(made, Watch(made, together=trains))
 
-    _, made, ways = asked("8x80", "policy=[0,1]", "trainer=[4,5,6,7]", model="vllm:pocket",
+    _, made, ways = asked(8, "policy=[0,1]", "trainer=[4,5,6,7]", model="vllm:pocket",
                           recipe_sets=sets)  # fmt: skip
     assert made[builds[0]].placements == [{"device 0": 1.0, "device 1": 1.0}], "spread over both"
     assert [way[-1] for way in ways[trains[0]]] == ["trainer=[4, 5]", "trainer=[6, 7]"]
-    _, made, ways = asked("8x80", model="vllm:pocket", recipe_sets=sets, modes=["thinking"])
+    _, made, ways = asked(8, model="vllm:pocket", recipe_sets=sets, modes=["thinking"])
     assert ways[0] == [("policy=[0, 1, 2, 3, 4, 5, 6, 7]",)], "one cell has all"
-    _, made, ways = asked("8x80", model="local:pocket", modes=["thinking"])
+    _, made, ways = asked(8, model="local:pocket", modes=["thinking"])
     assert ways[0][7] == ("policy=[7]",), "the local engine is on one"
-    _, made, ways = asked("1x80", model="vllm:pocket", recipe_sets=sets)
+    _, made, ways = asked(1, model="vllm:pocket", recipe_sets=sets)
     assert ways[trains[0]] == [("trainer=[0]",)], "one process where there is one card"
 
 
@@ -198,14 +196,14 @@ def test_a_teacher_is_where_the_policy_is_or_where_the_user_says(asked: Any) -> 
     more = {"tasks": ["pocket-clarify"], "protocols": ["clarifying"], "modes": ["thinking"],
             "model": "vllm:pocket", "teacher": "vllm:org/other"}  # fmt: skip
     shares = ("share.policy=0.4", "share.teacher=0.5")
-    _, made, ways = asked("4x80", *shares, **more, seeds=[0, 1])
+    _, made, ways = asked(4, *shares, **more, seeds=[0, 1])
     assert ways[0] == [(*shares, "policy=[0, 1]"), (*shares, "policy=[2, 3]")]
     assert made[0].placements[1] == {"device 2": 0.9, "device 3": 0.9}
     apart = ("policy=[0, 1]", "teacher=[2, 3]")
-    _, made, ways = asked("4x80", *apart, **more)
+    _, made, ways = asked(4, *apart, **more)
     assert ways[0] == [apart]
     assert made[0].placements == [{f"device {n}": 1.0 for n in range(4)}]
-    _, made, ways = asked("4x80", **{**more, "teacher": "vllm:pocket"})
+    _, made, ways = asked(4, **{**more, "teacher": "vllm:pocket"})
     assert ways[0] == [("policy=[0, 1, 2, 3]",)], "one server answers for both"
 
 
@@ -213,13 +211,13 @@ def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(
     asked: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    parts, made, _ = asked("2x80", "policy=0", "judge=1", "trainer=1", judges=["local:pocket"])
+    parts, made, _ = asked(2, "policy=0", "judge=1", "trainer=1", judges=["local:pocket"])
     kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
     assert kinds["judge"].placements == kinds["train"].placements == [{"device 1": 1.0}]
     assert kinds["eval"].placements == [{"device 0": 1.0, "device 1": 1.0}]
     run_tasks(made, Watch(made))
 
-    parts, made, _ = asked("1x80", model="openai/gpt-4o-mini", judges=["openai/gpt-4o-mini"])
+    parts, made, _ = asked(1, model="openai/gpt-4o-mini", judges=["openai/gpt-4o-mini"])
     kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
     assert kinds["judge"].placements == [{"calls": 0.25}]
     judge = next(n for n, p in enumerate(parts) if p.step.kind == "judge")

@@ -70,7 +70,7 @@ def weights(root: Path, cell: str) -> dict[str, Any]:
 def test_cells_side_by_side_are_as_one_after_the_other(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     alone = went(tmp_path, "alone")
-    beside = went(tmp_path, "beside", "2x80")
+    beside = went(tmp_path, "beside", "2")
 
     assert alone["most"] == 0, "without devices all is in one process"
     assert alone["steps"] == beside["steps"]

@@ -18,6 +18,7 @@ from convbench.experiments.step import OutcomeRecord
 from convbench.options.shared import CallOptions
 from convbench.store import Run
 from tests.helpers import stages
+from tests.helpers.cards import nvidia_smi, simulate
 from tests.helpers.cli import convbench, finish, records, start, until
 from tests.helpers.typed import type_here
 from tests.support.chat.plan import Plan
@@ -140,8 +141,8 @@ def test_devices_that_are_not_there_stand_in_the_one_list(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    two = {"CONVBENCH_SIMULATED_DEVICES": "2x80"}
+    two = nvidia_smi(folder, 2)
+    simulate(monkeypatch, 2)
     sets = ("judges=[gpt-4o]", "learners=[refit]", "modes=[thinking]", "devices.trainer=[4]")
     words = [word for pair in sets for word in ("--set", pair)]
     dry = convbench(folder, "experiment", "quick.yaml", "--dry-run", *words, "--devices",
@@ -154,7 +155,6 @@ def test_devices_that_are_not_there_stand_in_the_one_list(
     assert said.count("missing: ") == 4, "each once, and the key beside them"
     assert "OPENAI_API_KEY" in said
 
-    monkeypatch.setenv(*next(iter(two.items())))
     there = ("policy=2", "policy=1", "judge=[0, 1]", "trainer=[1]")
     sets = ("judges=[rules]", *sets[1:])
     planned = stages.experiment("quick.yaml", devices=there, dry_run=True, set=sets).plan

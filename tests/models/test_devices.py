@@ -1,11 +1,13 @@
-"""What is placed where: simulated devices, and what each process is given of them."""
+"""What is placed where, and what each process is given of the devices."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,12 +17,12 @@ from convbench.errors import FatalModelError, SpecError
 from convbench.learn import launch as launching
 from convbench.models import open_model
 from convbench.models.devices import Placement, check_apart, list_devices, placement_of
-from convbench.models.local import CUDA_SHARE, cache_bytes
 from convbench.options.shared import CallOptions, SpecOptions, devices_as_pairs, parse_devices
 from convbench.rollout.calls import device_placement
 from convbench.schema import Sampling
 from convbench.schema.recipe import LaunchSpec, Recipe
 from convbench.schema.run import Devices, Role
+from tests.helpers.cards import nvidia_smi, simulate
 from tests.helpers.vllm import python
 
 __all__ = ["python"]
@@ -28,9 +30,7 @@ __all__ = ["python"]
 
 @pytest.fixture(autouse=True)
 def four(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four devices of 80 GB."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "4x80")
+    simulate(monkeypatch, 4)
 
 
 def test_devices_are_counted_among_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +51,6 @@ def test_devices_are_counted_among_those_that_are_visible(monkeypatch: pytest.Mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(SpecError, match="no device that can be seen"):
         placement_of(parse_devices(["policy=0"]), "policy")
-    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "many")
-    with pytest.raises(SpecError, match="expected COUNTxGB"):
-        list_devices()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +106,7 @@ def test_a_server_gets_its_devices_share_and_arguments(
 
     assert asyncio.run(main())
     assert "devices 2,3\nengines 2 of 1\n" in (tmp_path / "vllm-org-judge.log").read_text()
-    assert "CUDA_VISIBLE_DEVICES" not in __import__("os").environ, "the child's alone"
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ, "the child's alone"
 
 
 def engines(*pairs: str) -> list[tuple[str, Placement | None]]:
@@ -154,16 +151,12 @@ def test_a_teacher_runs_on_the_policys_devices() -> None:
 
 def test_a_local_model_gets_the_first_of_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, which counts the cards that it sees."""
-    places = (None, (), ("3",), ("0", "3"))
+    monkeypatch.undo()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,0")
-    assert {Placement(names).torch_device for names in places} == {None, "cpu"}, "simulated"
-    seen = list_devices()
-    monkeypatch.delenv("CONVBENCH_SIMULATED_DEVICES")
-    monkeypatch.setattr("convbench.models.devices.list_devices", lambda: seen)
-    found = [Placement(names).torch_device for names in places]
+    found = [Placement(names).torch_device for names in (None, (), ("3",), ("0", "3"))]
     assert found == [None, "cpu", "cuda:0", "cuda:1"]
     with pytest.raises(FatalModelError, match="expected vllm:pocket, or none"):
-        open_model("local:pocket", placement=Placement(vllm={}))
+        open_model("local:pocket", placement=Placement(vllm={"max-model-len": 64}))
 
 
 @pytest.mark.parametrize(
@@ -186,22 +179,28 @@ def test_training_gets_its_devices_and_a_port_of_its_own(
         assert ports["main_process_port"] > 0
 
 
-def test_a_share_of_a_device_is_weights_and_cache_together() -> None:
-    assert cache_bytes(50) == int(50 * CUDA_SHARE)
-    assert cache_bytes(50, allowed=10) == int(10 * CUDA_SHARE)
-    assert cache_bytes(50, allowed=-5) == 0
+@pytest.mark.parametrize(("share", "bytes_"), [(None, 40), (0.5, 32), (0.05, -4)])
+def test_a_share_of_a_device_is_weights_and_cache_together(
+    share: float | None, bytes_: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device of 100 bytes, 50 of them free, 10 taken by the weights."""
+    torch = pytest.importorskip("torch")
+    from convbench.models.local_engine import cache_memory
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (50, 100))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 10)
+    model = SimpleNamespace(device=torch.device("cuda:0"))
+    assert cache_memory(model, share) == bytes_
 
 
-def test_list_devices_asks_once_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, asked = tmp_path / "nvidia-smi", tmp_path / "asked"
-    program.write_text(f"#!/bin/sh\necho once >> {asked}\necho '0, 81920'\necho '1, 81920'\n")
-    program.chmod(0o755)
-    monkeypatch.delenv("CONVBENCH_SIMULATED_DEVICES")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+def test_list_devices_asks_once_a_process(tmp_path: Path) -> None:
     code = (
         "from convbench.models.devices import list_devices;"
-        "print([len(list_devices()) for _ in range(3)])"
+        "print([[one.memory for one in list_devices()] for _ in range(3)])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[2, 2, 2]\n"
-    assert asked.read_text() == "once\n"
+    env = {**os.environ, **nvidia_smi(tmp_path, 2)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{[[81920 << 20] * 2] * 3}\n"
+    assert (tmp_path / "asked").read_text() == "once\n"

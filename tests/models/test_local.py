@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import pytest
 
 from convbench.errors import FatalModelError
 from convbench.models.local import LocalModel
-from convbench.models.weights_path import check_weights
+from convbench.models.weights_path import check_weights, content_hash
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from tests.helpers import tiny_words as tiny
 from tests.support.later import later, needs
@@ -178,34 +179,41 @@ def test_a_reply_ends_at_the_end_of_turn_or_is_marked_as_cut(weights: Path) -> N
 
 
 def test_more_calls_than_slots_and_longer_than_the_first_columns(tmp_path: Path) -> None:
-    from convbench.models import local
+    from convbench.models.local_engine import ROWS
 
     path = tiny.save(tmp_path, window=4096)
     sampling = Sampling(temperature=0, max_tokens=8)
     long: list[Message] = [{"role": "user", "content": words(1, 1500)}]
 
     async def work(model: LocalModel) -> Any:
-        many = ask_all(model, list(range(local.ROWS * 2)), sampling)
+        many = ask_all(model, list(range(ROWS * 2)), sampling)
         return await asyncio.gather(many, model.complete(long, sampling, key="long"))
 
     replies, reply = run(path, work)
-    assert len(replies) == local.ROWS * 2
+    assert len(replies) == ROWS * 2
     assert reply.content == generated(path, long, 8)
     assert replies[100].content == generated(path, prompt(100), 8)
 
 
 def test_one_that_waits_for_its_next_turn_keeps_what_was_read(weights: Path) -> None:
-    """Thirty conversations whose turns end at once and come back one by one read only what is new:
-    tokens that went through the model, counted."""
-    read, least = run(weights, lambda model: talked(model, 30, pause=1 / 500))
+    """Thirty conversations of three turns that come back one by one read only what is new: tokens
+    of prompts that went through the model, counted."""
+    read, least = run(weights, talked)
     # a reply is other tokens where it is read again: this tokenizer fuses its words
     assert 0 < read <= least + 30 * 2 * 4
 
 
-async def talked(model: LocalModel, count: int, pause: float = 0.0) -> tuple[int, int]:
-    """Have conversations of three turns at once, each of which waits `pause` times its number
-    between two; return the tokens that went through the model, and how many differ."""
-    lengths = []
+async def talked(model: LocalModel) -> tuple[int, int]:
+    """Return the tokens of prompts that went through the model, and those of the last prompts."""
+    await model.start()
+    assert model._engine is not None
+    read: list[int] = []
+    least: list[int] = []
+
+    def note(_: Any, args: Any, passed: Any) -> None:
+        read.append(passed["input_ids"].shape[1])
+
+    model._engine.model.register_forward_pre_hook(note, with_kwargs=True)
 
     async def converse(number: int) -> None:
         messages = prompt(number)
@@ -214,12 +222,11 @@ async def talked(model: LocalModel, count: int, pause: float = 0.0) -> tuple[int
             reply = await model.complete(messages, sampling, key=f"q{number}/{turn}")
             messages += [{"role": "assistant", "content": reply.content},
                          {"role": "user", "content": words(turn, 5)}]  # fmt: skip
-            await asyncio.sleep(number * pause)
-        lengths.append(reply.prompt_tokens + reply.completion_tokens)
+            await asyncio.sleep(number / 500)
+        least.append(reply.prompt_tokens or 0)
 
-    await asyncio.gather(*(converse(number) for number in range(count)))
-    assert model._engine is not None
-    return model._engine.tokens_read, sum(lengths)
+    await asyncio.gather(*(converse(number) for number in range(30)))
+    return sum(tokens for tokens in read if tokens > 1), sum(least)
 
 
 def test_cancelled_calls_leave_and_others_go_on(weights: Path) -> None:
@@ -276,6 +283,22 @@ def test_an_adapter_folder_is_base_and_adapter(weights: Path, tmp_path: Path) ->
     same = run(tmp_path / "merged", lambda model: ask_all(model, [1, 2], sampling))
     assert {n: r.content for n, r in adapted.items()} == {n: r.content for n, r in same.items()}
     assert adapted[1].content != plain[1].content
+
+
+def test_a_hub_id_is_loaded_through_the_hub_s_cache(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the network."""
+    repo, commit = tmp_path / "models--org--tiny", "0" * 40
+    shutil.copytree(weights, repo / "snapshots" / commit)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    sampling = Sampling(temperature=0, max_tokens=8)
+    said = run("org/tiny", lambda model: ask_all(model, [1], sampling))
+    assert said[1].content == generated(weights, prompt(1), 8)
+    assert content_hash("org/tiny") == commit
 
 
 def test_what_cannot_be_loaded_says_why(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from convbench.judges.adaptation.settings import InnerSettings, training_texts
 from convbench.judges.resolve import Judge
 from convbench.models.weights_path import (
     check_model,
-    policy_weights,
+    member_weights,
     weights_fingerprint,
     weights_of,
 )
@@ -123,7 +123,7 @@ class LearnerRef:
 def _policy_path(run: Run) -> str:
     """Return the path of the weights of a run's policy, else of its parent's. Raises TrainError."""
     try:
-        return policy_weights(run.manifest)
+        return member_weights(run.manifest.policy_member)
     except TrainError:
         try:
             parent = Run.open(run.path.parent.parent)
@@ -136,7 +136,7 @@ def _policy_path(run: Run) -> str:
                 "are not available; name the model to train: --set judge.args.learner=local:PATH "
                 "(or a Hub id)"
             ) from None
-        return policy_weights(parent.manifest)
+        return member_weights(parent.manifest.policy_member)
 
 
 @dataclass

@@ -26,6 +26,7 @@ from convbench.models.weights_path import check_weights
 from convbench.options.shared import CallOptions
 from convbench.store import Run
 from tests.helpers import seal_runs
+from tests.helpers.cards import simulate
 from tests.helpers.self_edits import INNER, KOSAN, TENOS, A, B, good, weights
 from tests.support.later import later
 
@@ -107,7 +108,7 @@ def test_full_and_a_server_are_refused_together() -> None:
 def test_adaptations_over_two_devices_are_those_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "2x80")
+    simulate(monkeypatch, 2)
     examples = seal_runs.some_examples(2)
     edits = {e.example_id: [good(e), f"- {e.inputs['title']}"] for e in examples}
     made: list[DeviceWorker] = []

@@ -24,6 +24,7 @@ from convbench.schema import Verdict
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit, Strategy, parse_edit
 from tests.helpers import few_shot_runs
+from tests.helpers.cards import simulate
 from tests.support.later import later
 
 torch = later("torch")
@@ -115,7 +116,7 @@ def test_a_process_on_a_device_gives_the_same(
     done: tuple[Run, Judge, list[Verdict]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`--devices judge=[0]`: the trials of the run, tried by a worker of their own."""
-    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "1x80")
+    simulate(monkeypatch, 1)
     run, judge, before = done
     begun: list[str] = []
     start = DeviceWorker._start
