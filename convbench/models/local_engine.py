@@ -112,17 +112,14 @@ class Engine:
     def _join(self) -> None:
         """Give waiting calls rows, in their order, and read their prompts but for the last token,
         which the next step reads."""
-        while self._waiting and not self._closed:
-            call = self._waiting[0]
-            if not call.done.cancelled():
-                if not self._take_row(call):
-                    return
-                self._active.append(call)
-                while call.read < call.prompt - 1:
-                    part = call.tokens[call.read : min(call.prompt - 1, call.read + PASS_TOKENS)]
-                    self._forward([call.row], [part], [call.read])
-                    call.read += len(part)
-            self._waiting.popleft()
+        self._waiting = deque(call for call in self._waiting if not call.done.cancelled())
+        while self._waiting and not self._closed and self._take_row(self._waiting[0]):
+            call = self._waiting.popleft()
+            self._active.append(call)
+            while call.read < call.prompt - 1:
+                part = call.tokens[call.read : min(call.prompt - 1, call.read + PASS_TOKENS)]
+                self._forward([call.row], [part], [call.read])
+                call.read += len(part)
 
     def _take_row(self, call: _Call) -> bool:
         """Give a call a free row, or return False if it must wait for one. It is the row that has
@@ -210,7 +207,7 @@ class RowCache(Cache):  # type: ignore[misc]
         for pair in self.held:
             for number, old in enumerate(pair):
                 pair[number] = old.new_zeros((rows, old.shape[1], columns, old.shape[3]))
-                pair[number][: len(old), :, : self.columns] = old[:rows]
+                pair[number][: len(old), :, : self.columns] = old[:rows, :, : self.columns]
         self.columns = columns
 
     def update(

@@ -245,6 +245,29 @@ def test_cancelled_calls_leave_and_others_go_on(weights: Path) -> None:
     assert run(weights, work).content == generated(weights, prompt(3), 5)
 
 
+def test_a_pass_that_fails_fails_its_calls_and_no_later_one(weights: Path) -> None:
+    """As for lack of memory on a card."""
+
+    async def work(model: LocalModel) -> Completion:
+        await model.start()
+        assert model._engine is not None
+        passes: list[int] = []
+
+        def fail(*_: Any) -> None:
+            passes.append(1)
+            if len(passes) in (1, 4):
+                raise RuntimeError("out of memory")
+
+        model._engine.model.register_forward_pre_hook(fail)
+        short = Sampling(temperature=0, max_tokens=5)
+        calls = (model.complete(prompt(n), short, key=str(n)) for n in range(3))
+        ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 120)
+        assert "out of memory" in [str(end) for end in ends]
+        return await asyncio.wait_for(model.complete(prompt(3), short, key="x"), 120)
+
+    assert run(weights, work).content == generated(weights, prompt(3), 5)
+
+
 def test_too_long_a_conversation_is_its_own_failure(weights: Path) -> None:
     async def work(model: LocalModel) -> None:
         await model.complete([{"role": "user", "content": words(1, 600)}], Sampling(), key="k")
