@@ -7,7 +7,6 @@ Zstandard, parquet and Inspect's archives; alone, in a folder, by a pattern, or 
 
 from __future__ import annotations
 
-import codecs
 import csv
 import glob
 import hashlib
@@ -17,7 +16,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -54,18 +53,18 @@ class File:
         the others are null. Raise DataError if the file cannot be read."""
         with _opened(self) as file:
             head = file.peek(4)[:4]  # what a file is is seen there, not in its name
-            packed = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}.get(head[:2])
+            if packed := {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}.get(head[:2]):
+                import pyarrow
+
+                file = io.BufferedReader(pyarrow.input_stream(file, packed))
             if head == b"PAR1":
                 yield from _parquet_rows(self, columns)
             elif head == b"PK\x03\x04":
                 yield from _archive_rows(self.name, file)
+            elif re.search(r"(?i)\.[ct]sv(\.gz|\.zst)?$", self.path.name):
+                yield from _csv_rows(self.name, file)
             else:
-                if packed:
-                    import pyarrow
-
-                    file = io.BufferedReader(pyarrow.input_stream(file, packed))
-                is_table = re.search(r"(?i)\.[ct]sv(\.gz|\.zst)?$", self.path.name)
-                yield from (_csv_rows if is_table else _json_rows)(self.name, file)
+                yield from _json_rows(self.name, file)
 
 
 @contextmanager
@@ -107,9 +106,8 @@ def open_source(source: str) -> tuple[list[File], str]:
 def open_hub(
     repo: str, config: str | None, splits: Collection[str], revision: str | None
 ) -> tuple[list[File], str]:
-    """Return (the files of a dataset's splits, of all without any named; its commit), downloaded
-    unless they are in the cache, which stands in where the Hub cannot be reached. Raise HubError if
-    the Hub refuses, or for an unknown config or split."""
+    """Return (the files of a dataset's splits, of all without any named; its commit): the cache
+    stands in where the Hub cannot be reached. Raise HubError as `dataset_files` does."""
     found, commit = dataset_files(repo, config, splits, revision)
     files = [(name, file) for name in sorted(found, key=split_order) for file in found[name]]
     return [File(f"{HUB}{repo}/{inside}", path, name) for name, (inside, path) in files], commit
@@ -133,7 +131,7 @@ def split_order(name: str) -> tuple[int, str]:
 def _json_rows(name: str, file: io.BufferedReader) -> Rows:
     """Yield the values of JSON lines, or the one value of a file whose first line is none."""
     first, rest = file.readline(), iter(file)
-    starts_value = first.lstrip(codecs.BOM_UTF8).startswith((b"[", b"{"))
+    starts_value = first.lstrip(b"\xef\xbb\xbf").startswith((b"[", b"{"))
     if starts_value and isinstance(_load(first), DataError):
         data = file.read()
         whole = _load(first + data)
@@ -149,10 +147,8 @@ def _json_rows(name: str, file: io.BufferedReader) -> Rows:
 def _load(data: bytes) -> Any:
     """Return a JSON value, or the DataError that says why there is none. Half a character becomes
     the replacement character; a number that is none, which Python's own writer writes, null."""
-    try:
+    with suppress(orjson.JSONDecodeError):
         return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        pass
     try:
         value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
         text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
@@ -162,8 +158,7 @@ def _load(data: bytes) -> Any:
 
 
 def _csv_rows(name: str, file: io.BufferedReader) -> Rows:
-    """Yield the rows of a table whose first line names the columns, between commas, tabs or
-    semicolons."""
+    """Yield the rows of a table of commas, tabs or semicolons; its first line names columns."""
     csv.field_size_limit(1 << 30)
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
     head = text.readline()
@@ -207,12 +202,12 @@ def _archive_rows(name: str, file: io.BufferedReader) -> Rows:
     """Yield the samples of an archive of Inspect's, each as {"header": …, "sample": …}."""
     with zipfile.ZipFile(file) as archive:
         names = sorted(archive.namelist())
-        heads = [n for n in ("header.json", "_journal/start.json") if n in names]
-        header = _unpack(archive, file, heads[0]) if heads else {}
+        heads = (n for n in ("header.json", "_journal/start.json") if n in names)
+        header: Any = next((_unpack(archive, file, n) for n in heads), {})
         for entry in (n for n in names if re.fullmatch(r"samples/.+\.json", n)):
             sample = _unpack(archive, file, entry)
-            row = {"header": header, "sample": sample}
-            yield f"{name}: {entry}", sample if isinstance(sample, DataError) else row
+            broken = isinstance(sample, DataError)
+            yield f"{name}: {entry}", sample if broken else {"header": header, "sample": sample}
 
 
 def _unpack(archive: zipfile.ZipFile, file: io.BufferedReader, name: str) -> Any:

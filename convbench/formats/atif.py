@@ -41,12 +41,8 @@ def as_trajectory(run: Run, talk: Conversation, tools: list[dict[str, Any]]) -> 
 def _steps(turn: Turn, source: str) -> Iterator[dict[str, Any]]:
     shown = {"is_copied_context": True} if turn.finish_reason == "scripted" else {}
     cut = {"extra": {"finish_reason": "length"}} if turn.finish_reason == "length" else {}
-    usage = {
-        "prompt_tokens": turn.prompt_tokens,
-        "completion_tokens": turn.completion_tokens,
-        "cost_usd": turn.cost_usd,
-    }
-    known = {name: value for name, value in usage.items() if value is not None}
+    counts = turn.model_dump(include={"prompt_tokens", "completion_tokens", "cost_usd"})
+    known = {name: value for name, value in counts.items() if value is not None}
     metrics = {"metrics": known} if known else {}
     for one in turn.rounds:
         yield {"source": source, **_said(one), **_calls(one), **shown, **metrics}
@@ -66,7 +62,6 @@ def _calls(one: ToolRound) -> dict[str, Any]:
     for call in one.calls:
         given = parsed(call.arguments)
         given = given if isinstance(given, dict) else {"input": given}
-        named = {"tool_call_id": call.id, "function_name": call.name, "arguments": given}
-        calls.append(named)
+        calls.append({"tool_call_id": call.id, "function_name": call.name, "arguments": given})
     results = [{"source_call_id": result.id, "content": result.content} for result in one.results]
     return {"tool_calls": calls, **({"observation": {"results": results}} if results else {})}

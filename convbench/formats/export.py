@@ -4,9 +4,8 @@
     {"messages": […, {"role": "tool_call", "content": "{…}", "loss_scale": 0.7}]}      ms-swift
     {"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}]}    sharegpt
 
-What is written, with which weight and how often, the caller says. Every line of a file has the same
-keys, and the line whose messages differ most in theirs comes first: readers of columns
-(`datasets.load_dataset`) take the types of all rows from the first.
+What is written, with which weight and how often, the caller says. The line whose messages differ
+most in their keys comes first: readers of columns (`datasets.load_dataset`) take types from it.
 """
 
 from __future__ import annotations
@@ -34,16 +33,13 @@ from convbench.views import messages_before, policy_turns, wire_messages
 
 Target = Literal["trl", "openai", "sharegpt", "ms-swift", "atif"]
 THOUGHT = "reasoning_content"  # as chat templates name it
-Chat = list[dict[str, Any]]
-"""Messages {role, content, reasoning_content?, tool_calls?} as the policy saw them."""
-Tools = Sequence[Mapping[str, Any]] | None
-"""What the policy was offered; None if no line of the file has any."""
 Line = dict[str, Any]
+Chat = list[dict[str, Any]]  # {role, content, reasoning_content?, tool_calls?} of each message
+Tools = Sequence[Mapping[str, Any]] | None  # None: no line of the file has any
 Chosen = tuple[Conversation, float | None, int]
 """(conversation, its weight above 0 or None, how often it is written)."""
-NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
+NAMES = {"system": "system", "user": "human", "assistant": "gpt"}  # ShareGPT's by ms-swift's
 NAMES |= {"tool_call": "function_call", "tool_response": "observation"}
-"""ShareGPT's roles by those of ms-swift."""
 PAIRED = ("trl", "openai", "ms-swift")  # targets that hold pairs
 ADDED_TO = ("trl", "sharegpt")
 """Targets whose readers pass over the columns `metadata` (as JSON text) and `advantages`."""
@@ -63,10 +59,8 @@ class ExportResult:
     files: dict[Split, Path]
     rows: dict[Split, int]
     left_out: Counter[str] = field(default_factory=Counter)
-    """Conversations that are not written, by reason: `failed`, `flagged`, `negative` (a weight
-    below 0), `unweighted` (a weight of 0, or none)."""
+    """Conversations by reason: `failed`, `flagged`, `negative`, `unweighted` (weight 0 or none)."""
     notes: list[str] = field(default_factory=list)
-    """Notes on what the format cannot hold, and on settings that the trainer needs."""
 
 
 def _chat_line(target: Target, chat: Chat, weight: float | None, tools: Tools) -> Line:
@@ -86,18 +80,17 @@ def _chat_line(target: Target, chat: Chat, weight: float | None, tools: Tools) -
 
 def _pair_line(target: Target, prompt: Chat, chosen: Chat, rejected: Chat, tools: Tools) -> Line:
     """Return the line of a prompt, the better reply and the worse one."""
-    if target == "trl":
-        replies = {"chosen": _with_objects(chosen), "rejected": _with_objects(rejected)}
-        asked = _chat_line(target, prompt, None, tools)
-        return {"prompt": asked.pop("messages"), **replies, **asked}
+    if target == "ms-swift":
+        line = _chat_line(target, [*prompt, *chosen], None, tools)
+        if not ("tool_calls" in chosen[0] or "tool_calls" in rejected[0]):
+            return line | {"rejected_response": rejected[0]["content"]}
+        other = _chat_line(target, [*prompt, *rejected], None, tools)
+        return line | {f"rejected_{name}": value for name, value in other.items()}
+    line = _chat_line(target, prompt, None, tools)
     if target == "openai":
-        asked = _chat_line(target, prompt, None, tools)
-        return {"input": asked, "preferred_output": chosen, "non_preferred_output": rejected}
-    line = _chat_line(target, [*prompt, *chosen], None, tools)
-    if not ("tool_calls" in chosen[0] or "tool_calls" in rejected[0]):
-        return line | {"rejected_response": rejected[0]["content"]}
-    other = _chat_line(target, [*prompt, *rejected], None, tools)
-    return line | {f"rejected_{name}": value for name, value in other.items()}
+        return {"input": line, "preferred_output": chosen, "non_preferred_output": rejected}
+    replies = {"chosen": _with_objects(chosen), "rejected": _with_objects(rejected)}
+    return {"prompt": line.pop("messages"), **replies, **line}
 
 
 def _with_objects(chat: Chat) -> Chat:
@@ -137,10 +130,8 @@ def offered_tools(protocol: ProtocolSpec, talk: Conversation) -> list[dict[str, 
 def export_conversations(
     run: Run, target: Target, folder: Path, chosen: Iterable[Chosen]
 ) -> ExportResult:
-    """Write `SPLIT.jsonl` of chosen conversations into a folder and return paths, counts and notes.
-
-    Existing files keep links, mode and owner. Raise RunError if one cannot be written.
-    """
+    """Write `SPLIT.jsonl` of chosen conversations into a folder; existing files keep links, mode
+    and owner. Raise RunError if one cannot be written."""
     lost: Counter[str] = Counter()
     done = _write_lines(folder, _lines(run, target, chosen, lost))
     for what, count in lost.items():
@@ -188,10 +179,7 @@ def export_pairs(
     pairs: Iterable[tuple[Iterable[Message], Message, Message, Tools]],
 ) -> ExportResult:
     """Write `train.jsonl` of pairs (prompt, better reply, worse reply, tools that were offered, or
-    None in all if in none) and return its path and number of rows.
-
-    Raise RunError if the format cannot hold pairs. Without pairs no file is written.
-    """
+    None in all if in none); without pairs no file. Raise RunError if the format holds none."""
     if target not in PAIRED:
         places = ", ".join(PAIRED)
         raise RunError(f"--to {target} cannot hold pairs of replies; expected one of {places}")
@@ -210,8 +198,7 @@ def export_pairs(
 
 
 def _write_lines(folder: Path, lines: Iterable[tuple[Split, Line, int]]) -> ExportResult:
-    """Write (split, line, copies), the line of most kinds of messages first. Files are moved into
-    place only when all are written. Raises RunError."""
+    """Write (split, line, copies); files are moved into place only when all are written."""
     rows: Counter[Split] = Counter()
     first: dict[str, tuple[int, bytes]] = {}
     try:

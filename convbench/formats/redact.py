@@ -9,10 +9,9 @@ import orjson
 from convbench.util.redact import KEY, PATTERNS
 
 KEYS = [(starts, re.compile(r"(?<![A-Za-z0-9])" + pattern)) for _, starts, pattern in PATTERNS]
-CARD = "[card]"
 PII = (  # (what stands for it, how it is written) of what tells who somebody is
     ("[email]", re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")),
-    (CARD, re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")),
+    ("[card]", re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")),
     ("[phone]", re.compile(r"(?<![\w.])\+\d(?:[ .()-]{0,2}\d){7,14}(?!\d)")),
     ("[phone]", re.compile(r"(?<![\w.])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w.])")),
     (r"\1[user]", re.compile(r"((?:/home/|/Users/|\b[A-Z]:\\{1,2}Users\\{1,2}))[^/\\\s\"'<>:]+")),
@@ -38,10 +37,10 @@ def _clean(value: Any, counts: Counter[str], pii: bool) -> Any:
         value, number = pattern.subn(KEY, value)
         counts["keys, each replaced by [key]"] += number
     for mark, pattern in PII if pii else ():
-        found = [match for match in pattern.finditer(value) if mark != CARD or _is_card(match[0])]
-        counts["addresses, phones, cards and home folders, each replaced"] += len(found)
-        for match in reversed(found):
-            value = value[: match.start()] + match.expand(mark) + value[match.end() :]
+        for match in reversed([*pattern.finditer(value)]):
+            if mark != "[card]" or _is_card(match[0]):
+                counts["addresses, phones, cards and home folders, each replaced"] += 1
+                value = value[: match.start()] + match.expand(mark) + value[match.end() :]
     return value
 
 
