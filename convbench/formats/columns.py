@@ -26,14 +26,13 @@ WORDS |= dict.fromkeys(("negative", "down", "thumbs_down", "dislike", "bad"), 0.
 REPLIES = ("response", "answer", "completion", "output", "text", "content", "message")
 """Keys under which a candidate holds its reply."""
 BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
+ENDINGS = ("", "_response", "_messages", "_conversations", "_output")
+NAMES = ("conversation", "messages", "summary", "human_ref", *REPLIES[:4])
+ENDS = (("_a", "_b"), ("_0", "_1"), ("_1", "_2"), ("1", "2"))
 TWINS = [
-    *((f"{one}{end}", f"{two}{end}", (one, two))
-      for one, two in BETTER
-      for end in ("", "_response", "_messages", "_conversations", "_output")),
-    *((f"{name}{one}", f"{name}{two}", (one, two))
-      for name in ("conversation", "messages", "summary", "human_ref", *REPLIES[:4])
-      for one, two in (("_a", "_b"), ("_0", "_1"), ("_1", "_2"), ("1", "2"))),
-]  # fmt: skip
+    *((f"{one}{end}", f"{two}{end}", (one, two)) for one, two in BETTER for end in ENDINGS),
+    *((f"{name}{one}", f"{name}{two}", (one, two)) for name in NAMES for one, two in ENDS),
+]
 """(two columns of replies, what tells them apart); of those in BETTER the first is better, of the
 others a verdict says which."""
 WORD = re.compile(

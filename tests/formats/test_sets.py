@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import DataError
-from tests.helpers.imports import Said, import_rows, said
+from tests.helpers.imports import Said, import_rows, said, write_rows
 
 Q, A, B = "Name a bird.", "A wren.", "A spoon."
 ASK = {"role": "user", "content": Q}
@@ -330,3 +330,18 @@ def test_import_logs_makes_the_replies_of_a_tree_samples_of_their_prompt(tmp_pat
     result = import_rows(tmp_path, rows)
     assert said(result) == [([Q, A], 0.0), ([Q, B], -1.0), ([Q, A, "And?", "A tit."], None)]
     assert result.examples == 2
+
+
+def test_import_logs_takes_judgments_of_another_file(tmp_path: Path) -> None:
+    """MT-Bench's, one a turn, whose mean counts; -1 is a judge's reply that could not be read."""
+    marks = [{"question_id": 8, "model": "m", "turn": 1, "score": score} for score in (9, 4, -1)]
+    path = write_rows(tmp_path / "judgments.jsonl", marks)
+    row = {"question_id": 8, "model": "m", "messages": [ASK, GOOD]}
+    result = import_rows(tmp_path, [row], rewards=str(path), key="question_id")
+    assert said(result) == [([Q, A], 6.5)]
+
+
+def test_import_logs_leaves_no_mark_of_parts_that_say_nothing(tmp_path: Path) -> None:
+    parts = [{"text": Q}, {"cachePoint": {"type": "default"}}]
+    rows = [{"messages": [{"role": "user", "content": parts}, GOOD]}]
+    assert said(import_rows(tmp_path, rows)) == CHAT
