@@ -290,7 +290,7 @@ class RunContext:
             self.show(self.answer)
         self.print_notes()
         if self.session is not None:
-            from convbench.engine.budget import format_spend
+            from convbench.engine.progress import format_spend
 
             if text := format_spend(self.session.ledger):
                 print_line(err, "spent: ", "bold", text)

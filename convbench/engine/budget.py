@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from convbench.errors import BudgetError, Usage
 from convbench.models.model import Model
-from convbench.schema import ImagePart, Message, Sampling, text_of
+from convbench.schema import Message, Sampling, usual_prompt
 
 Price = Callable[[int, int], float | None]
 """The dollars of so many prompt and reply tokens; None if they are unknown."""
@@ -33,21 +33,6 @@ class Estimate(NamedTuple):
 
     tokens: int
     usd: float | None
-
-
-def usual_prompt(messages: Sequence[Message]) -> int:
-    """Return an estimate of a prompt's tokens, a little higher than usual and at least 1: three
-    bytes of text a token (English has about 4), 4 tokens for each message, 1500 for each image."""
-    text = images = 0
-    for message in messages:
-        content = message["content"]
-        text += len(text_of(content).encode("utf-8", "replace"))
-        text += sum(len(call.arguments.encode()) + 64 for call in message.get("tool_calls", ()))
-        if "reasoning" in message:
-            text += len(message["reasoning"].model_dump_json())
-        if not isinstance(content, str):
-            images += sum(isinstance(part, ImagePart) for part in content)
-    return text // 3 + 4 * len(messages) + 1500 * images + 1
 
 
 def call_estimate(
@@ -76,9 +61,6 @@ class Spend:
         self.tokens += sign * used.tokens
         self.usd += sign * (used.usd or 0.0)
 
-    def __str__(self) -> str:
-        return f"${self.usd:.4f}" if self.usd else f"{self.tokens:,} tokens"
-
 
 class Budget:
     """Dollars and tokens that all calls of a command share, over all its runs and threads; None is
@@ -87,10 +69,8 @@ class Budget:
     def __init__(self, usd: float | None = None, tokens: int | None = None) -> None:
         self.usd, self.tokens = usd, tokens
         self.all, self.before, self.lost, self.assumed = Spend(), Spend(), Spend(), Spend()
-        """Total spend; its parts before this command, without a usable reply, and with unreported
-        usage."""
-        self.unpriced = False
-        """True once a call's price was not known."""
+        """Total spend; its parts before this command, without a usable reply, of unknown usage."""
+        self.unpriced = False  # whether a call's price was not known
         self._held = Spend()
         self._turns: deque[tuple[Estimate, Future[None]]] = deque()
         self._counted: set[str] = set()
@@ -104,10 +84,8 @@ class Budget:
     def check_price(self, model: Model) -> None:
         """Raise BudgetError if dollars are limited and the model's price is unknown."""
         if self.usd is not None and not model.priced:
-            raise BudgetError(
-                f"--budget {self.usd:g}: the price of {model.ref} is unknown; "
-                "limit tokens instead, e.g. --budget-tokens 2000000"
-            )
+            why = f"--budget {self.usd:g}: the price of {model.ref} is unknown"
+            raise BudgetError(f"{why}; limit tokens instead, e.g. --budget-tokens 2000000")
 
     def count_earlier(self, name: str, cost: Callable[[], Estimate]) -> None:
         """Add what the run `name` had spent before this command, once."""
@@ -125,21 +103,18 @@ class Budget:
             if not self._turns and self.try_hold(need):
                 return
             turn: Future[None] = Future()
-            turn.set_running_or_notify_cancel()  # so that only `_admit` ends it
+            turn.set_running_or_notify_cancel()  # so that only `_release` ends it
             self._turns.append((need, turn))
         try:
             await asyncio.wrap_future(turn)
         except asyncio.CancelledError:  # free again as soon as it is its turn
-            turn.add_done_callback(lambda _: turn.exception() is None and self._release(need))
+            turn.add_done_callback(lambda _: self._release(need, turn.exception() is None))
             raise
 
-    def _release(self, need: Estimate) -> Any:
+    def _release(self, need: Estimate, is_held: bool = True) -> None:
         with self._lock:
-            self._held.add(need, -1, -1)
-        self._admit()
-
-    def _admit(self) -> None:
-        with self._lock:
+            if is_held:
+                self._held.add(need, -1, -1)
             try:
                 while self._turns and self.try_hold(self._turns[0][0]):
                     self._turns.popleft()[1].set_result(None)
@@ -183,9 +158,8 @@ class Budget:
         used, assumed = Estimate(0, 0.0), False
         if usage is not None:
             prompt, reply, usd = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
-            if assumed := prompt is None or reply is None:
-                used = need
-            else:
+            used, assumed = need, prompt is None or reply is None
+            if prompt is not None and reply is not None:
                 used = Estimate(prompt + reply, price(prompt, reply))
             used = used if usd is None else used._replace(usd=usd)
             with self._lock:
@@ -194,22 +168,3 @@ class Budget:
                     account.add(used)
         self._release(need)
         return used, assumed
-
-
-def format_spend(ledger: Budget) -> str:
-    """Return the spend on one line: dollars, tokens, what was spent before, failed and assumed
-    attempts. It is empty without an attempt, and if nothing costs anything and nothing is limited.
-    """
-    spent, before = ledger.all, ledger.before
-    if not spent.attempts or not (spent.usd or ledger.unpriced or ledger.has_limit):
-        return ""
-    limit = "" if ledger.usd is None else f" of ${ledger.usd:g}"
-    known = f"${spent.usd:.4f}{limit}" if spent.usd or not ledger.unpriced else ""
-    parts = [" + ".join(filter(None, [known, "cost unknown" * ledger.unpriced]))]
-    parts += [f"{spent.tokens:,}{'' if ledger.tokens is None else f' of {ledger.tokens:,}'} tokens"]
-    parts += [f"before this command {before}"] if before.tokens or before.usd else []
-    assumed = "with unreported usage, counted at the most that it may be:"
-    for lost, what in ((ledger.lost, "without a usable reply"), (ledger.assumed, assumed)):
-        if count := lost.attempts:
-            parts.append(f"{count} attempt{'s'[: count > 1]} {what} {lost}")
-    return " · ".join(parts)

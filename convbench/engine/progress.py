@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from convbench.engine.budget import Budget, Spend
 from convbench.errors import Usage
 from convbench.util.terminal import Terminal
 
@@ -138,3 +139,26 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_spend(ledger: Budget) -> str:
+    """Return the spend on one line: dollars, tokens, what was spent before, failed and assumed
+    attempts. It is empty without an attempt, and if nothing costs anything and nothing is limited.
+    """
+    spent, before = ledger.all, ledger.before
+    if not spent.attempts or not (spent.usd or ledger.unpriced or ledger.has_limit):
+        return ""
+    limit = "" if ledger.usd is None else f" of ${ledger.usd:g}"
+    known = f"${spent.usd:.4f}{limit}" if spent.usd or not ledger.unpriced else ""
+    parts = [" + ".join(filter(None, [known, "cost unknown" * ledger.unpriced]))]
+    parts += [f"{spent.tokens:,}{'' if ledger.tokens is None else f' of {ledger.tokens:,}'} tokens"]
+    parts += [f"before this command {_used(before)}"] if before.tokens or before.usd else []
+    assumed = "with unreported usage, counted at the most that it may be:"
+    for lost, what in ((ledger.lost, "without a usable reply"), (ledger.assumed, assumed)):
+        if count := lost.attempts:
+            parts.append(f"{count} attempt{'s'[: count > 1]} {what} {_used(lost)}")
+    return " · ".join(parts)
+
+
+def _used(spend: Spend) -> str:
+    return f"${spend.usd:.4f}" if spend.usd else f"{spend.tokens:,} tokens"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench import catalog
-from convbench.engine.budget import usual_prompt
 from convbench.experiments.amounts import ResourceEstimate
 from convbench.experiments.seal import SealArgs
 from convbench.judges.adaptation.closed_book import questions_of
@@ -18,7 +17,7 @@ from convbench.judges.adaptation.runner import AdaptationSettings, inner_setting
 from convbench.judges.kinds import kind_of
 from convbench.judges.resolve import Judge
 from convbench.rollout.preview import call_price, reasoning_headroom
-from convbench.schema import Example, ProtocolSpec, TaskSpec
+from convbench.schema import Example, ProtocolSpec, TaskSpec, usual_prompt
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.engine.budget import usual_prompt
 from convbench.errors import ConvbenchError
 from convbench.experiments.adaptation_amount import AdaptationEstimate
 from convbench.experiments.amounts import (
@@ -29,7 +28,7 @@ from convbench.learn.sweet import SweetArgs
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import follow_up_manifest
 from convbench.rollout.preview import Preview, call_price, preview_build, reasoning_headroom
-from convbench.schema import ModelConfig, ProtocolSpec, RunManifest
+from convbench.schema import ModelConfig, ProtocolSpec, RunManifest, usual_prompt
 from convbench.schema.recipe import Recipe
 from convbench.schema.task import Split
 

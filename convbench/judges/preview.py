@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from convbench.engine.budget import usual_prompt
 from convbench.judges.ready import check_variables
 from convbench.judges.resolve import Judge
 from convbench.judges.run import UNITS, JudgePreview, find_pending
@@ -13,7 +12,7 @@ from convbench.models.aliases import resolve
 from convbench.models.open import structured_of
 from convbench.options.shared import CallOptions
 from convbench.rollout.preview import Preview, call_price, reasoning_headroom
-from convbench.schema import RunManifest, without_stable
+from convbench.schema import RunManifest, usual_prompt, without_stable
 from convbench.store import Run
 from convbench.util.usage_estimate import Tokens
 from convbench.util.words import Structured

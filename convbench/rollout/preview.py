@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from convbench.engine.budget import usual_prompt
 from convbench.engine.jobs import run_in_loop
 from convbench.errors import RunError
 from convbench.models.aliases import SCHEMES, resolve
@@ -29,6 +28,7 @@ from convbench.schema import (
     RunManifest,
     Sampling,
     Step,
+    usual_prompt,
     without_stable,
 )
 from convbench.util.usage_estimate import Tokens

@@ -20,6 +20,7 @@ from convbench.schema.chat import (
     Sampling,
     TextPart,
     text_of,
+    usual_prompt,
     without_stable,
 )
 from convbench.schema.conversation import Conversation, Failure, Sent, Turn
@@ -79,5 +80,6 @@ __all__ = [
     "pick_template",
     "text_of",
     "turn_scores",
+    "usual_prompt",
     "without_stable",
 ]

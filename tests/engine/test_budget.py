@@ -9,14 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from convbench.engine.budget import Budget, Estimate, call_estimate, format_spend, usual_prompt
+from convbench.engine.budget import Budget, Estimate, call_estimate
 from convbench.engine.caller import runs_here
+from convbench.engine.progress import format_spend
 from convbench.errors import BudgetError, Usage
 from convbench.models import open_model
 from convbench.models.model import Model
 from convbench.models.prices import Price
 from convbench.models.tools import ToolsModel
-from convbench.schema import Message, Sampling, ToolLimits
+from convbench.schema import Message, Sampling, ToolLimits, usual_prompt
 
 LOCAL = "http://127.0.0.1:9/v1"
 CALL = Estimate(40, 0.4)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from convbench.engine import Budget, Caller, Journal, RetryPolicy
-from convbench.engine.budget import format_spend
+from convbench.engine.progress import format_spend
 from convbench.engine.session import Session
 from convbench.errors import BudgetError, ModelError
 from convbench.models import open_model
