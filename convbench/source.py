@@ -5,8 +5,6 @@ Zstandard, parquet and Inspect's archives; alone, in a folder, by a pattern, or 
     for place, value in files[0].rows():      ("logs/a.jsonl:1", {"messages": […]})
 """
 
-from __future__ import annotations
-
 import csv
 import glob
 import hashlib

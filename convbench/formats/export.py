@@ -8,8 +8,6 @@ What is written, with which weight and how often, the caller says. The line whos
 most in their keys comes first: readers of columns (`datasets.load_dataset`) take types from it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -36,20 +34,17 @@ THOUGHT = "reasoning_content"  # as chat templates name it
 Line = dict[str, Any]
 Chat = list[dict[str, Any]]  # {role, content, reasoning_content?, tool_calls?} of each message
 Tools = Sequence[Mapping[str, Any]] | None  # None: no line of the file has any
-Chosen = tuple[Conversation, float | None, int]
-"""(conversation, its weight above 0 or None, how often it is written)."""
+Chosen = tuple[Conversation, float | None, int]  # its weight above 0 or None, number of copies
 NAMES = {"system": "system", "user": "human", "assistant": "gpt"}  # ShareGPT's by ms-swift's
 NAMES |= {"tool_call": "function_call", "tool_response": "observation"}
 PAIRED = ("trl", "openai", "ms-swift")  # targets that hold pairs
-ADDED_TO = ("trl", "sharegpt")
-"""Targets whose readers pass over the columns `metadata` (as JSON text) and `advantages`."""
-WEIGHING = {
+ADDED_TO = ("trl", "sharegpt")  # whose readers pass over `metadata`, JSON text, and `advantages`
+WEIGHING = {  # what the trainers need to use the weights, of targets that hold them
     "trl": "SFTTrainer does not read `weight`: every row counts 1 there. WeightedSFT on the page "
     "on import and export multiplies the loss of each row by it",
     "ms-swift": "ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
     "without it every row counts 1. The end of a turn counts 1 in either case",
 }
-"""What the trainers need to use the weights, of targets that hold them."""
 
 
 @dataclass
@@ -59,7 +54,7 @@ class ExportResult:
     files: dict[Split, Path]
     rows: dict[Split, int]
     left_out: Counter[str] = field(default_factory=Counter)
-    """Conversations by reason: `failed`, `flagged`, `negative`, `unweighted` (weight 0 or none)."""
+    """Conversations by reason: failed, flagged, of negative weight, unweighted (0 or none)."""
     notes: list[str] = field(default_factory=list)
 
 
