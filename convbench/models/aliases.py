@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Self
@@ -23,10 +23,7 @@ from convbench.schema.reasoning import ExtraBody, Reads, Replay
 
 SCHEMES = ("rule", "scripted", "local", "vllm")
 """Kinds of model that convbench runs itself: `SCHEME:REST`."""
-FILE = "models.yaml"
 USER_FILE = Path("~/.config/convbench/models.yaml")
-VARIABLE = "CONVBENCH_MODEL"
-"""Environment variable that names another default policy."""
 
 
 class Alias(FrozenModel):
@@ -80,35 +77,24 @@ class AliasFile(FrozenModel):
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model reference with its settings."""
+    """A model reference (`scheme:rest` or `provider/name`, as a run records it), its settings, and
+    the short name by which it was requested."""
 
     ref: str
-    """`scheme:rest` or `provider/name`, as a run records it."""
-    alias: Alias = field(default_factory=lambda: Alias(ref=""))
-    """Its settings."""
+    alias: Alias = Alias(ref="")  # noqa: RUF009 - frozen
     short: str | None = None
-    """The short name by which it was requested."""
 
     @property
     def provider(self) -> str:
-        """Return the text before the first slash of `ref`, e.g. `openai`: litellm's provider."""
-        return self.ref.split("/", 1)[0]
-
-    @property
-    def name(self) -> str:
-        """Return the text after the first slash of `ref`: the model's name at its provider."""
-        return self.ref.split("/", 1)[1]
+        """Return what is before the first slash of `ref`, e.g. `openai`: litellm's provider."""
+        return self.ref.partition("/")[0]
 
 
 def aliases(specs: Sequence[Path] = ()) -> AliasFile:
     """Return all short names, retired ones included, and the default policy, None if no file names
-    one.
-
-    A name has the whole entry of the first file that has it, in this order: the folders `specs`,
-    ./specs, the user's file, the shipped one. Raise SpecError for an invalid file, or if one of
-    `specs` is missing.
-    """
-    files = list(_files(specs).values())
+    one. A name has the whole entry of the first file that has it: of the folders `specs`, ./specs,
+    the user's file, the shipped one. Raise SpecError for an invalid file or a missing folder."""
+    files = list(_read_files(specs).values())
     models: dict[str, Alias] = {}
     for content in files:
         models |= {name: each for name, each in content.models.items() if name not in models}
@@ -118,34 +104,28 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
 
 def file_of(name: str, specs: Sequence[Path] = ()) -> Path:
     """Return the path of the first `models.yaml` that defines a short name."""
-    return next(path for path, content in _files(specs).items() if name in content.models)
+    return next(path for path, content in _read_files(specs).items() if name in content.models)
 
 
-def _files(specs: Sequence[Path]) -> dict[Path, AliasFile]:
-    """Return the existing files of aliases, path → content, in order of precedence."""
-    *own, shipped = (folder / FILE for folder in spec_folders(specs))
+def _read_files(specs: Sequence[Path]) -> dict[Path, AliasFile]:
+    *own, shipped = (folder / USER_FILE.name for folder in spec_folders(specs))
     paths = [path for path in (*own, USER_FILE.expanduser(), shipped) if path.is_file()]
     return {path: _parse_file(read_source(path), str(path)) for path in paths}
 
 
 @lru_cache(maxsize=16)
 def _parse_file(text: str, origin: str) -> AliasFile:
-    """Return a file's aliases; cached, since a command resolves many names by the same files."""
     return check_spec(AliasFile, parse_yaml(text, origin), origin)
 
 
 def resolve(
-    ref: str,
-    *,
-    api_base: str | None = None,
-    specs: Sequence[Path] = (),
-    short: str | None = None,
+    ref: str, *, api_base: str | None = None, specs: Sequence[Path] = (), short: str | None = None
 ) -> ResolvedModel:
-    """Return the model that a short name, a path of weights or a model reference stands for.
+    """Return the model that a short name, a path of weights or a model reference stands for. With
+    `api_base`, a name without a known provider becomes `openai/NAME`.
 
-    A reference gets the settings of `short`, the name by which it was once requested, if that still
-    stands for it, else those of the first short name with this reference, else none. With
-    `api_base`, a name without a known provider becomes `openai/NAME`. Raise FatalModelError for an
+    A reference gets the settings of `short`, by which it was once requested, if that still stands
+    for it, else those of the first short name with this reference. Raise FatalModelError for an
     unknown name, a retired one (with its successor) or a missing folder of weights.
     """
     known = aliases(specs).models
@@ -155,10 +135,9 @@ def resolve(
         alias = known[ref]
         if alias.ref is not None:
             return ResolvedModel(alias.ref, alias, ref)
-        instead = f"; use {alias.successor}" if alias.successor else ""
         raise FatalModelError(
-            f"{ref}: {alias.retired}{instead}, or give the id that still serves it as "
-            "provider/name (results with another model are not comparable)"
+            f"{ref}: {alias.retired}; use {alias.successor or 'another'}, or give the id that "
+            "still serves it as provider/name (results with another model are not comparable)"
         )
     model = _resolve_ref(ref, api_base, sorted(known))
     alias = next((alias for alias in known.values() if alias.ref == model.ref), model.alias)
@@ -166,21 +145,18 @@ def resolve(
 
 
 def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedModel:
-    """Return the model for anything but a short name. Raises FatalModelError."""
     scheme, _, rest = ref.partition(":")
     if scheme in SCHEMES and rest:
         return ResolvedModel(without_latest(ref))
     provider, slash, name = ref.partition("/")
     provided = bool(slash) and prices.is_provider(provider)
     if not ref.strip() or (provided and not name.strip()):
-        raise FatalModelError(
-            f"found {ref!r} as a model; expected a name too: PROVIDER/NAME, e.g. openai/gpt-4o-mini"
-        )
+        raise FatalModelError(f"found {ref!r} as a model; expected a name too: PROVIDER/NAME")
     path = Path(ref)
-    if (path / "config.json").is_file() or (path / "adapter_config.json").is_file():
-        if api_base is None:
-            return ResolvedModel(f"local:{without_latest(ref)}")
-        # Servers name a model by the folder that they were started with.
+    weights = (path / "config.json").is_file() or (path / "adapter_config.json").is_file()
+    if weights and api_base is None:
+        return ResolvedModel(f"local:{without_latest(ref)}")
+    if weights:  # servers name a model by the folder that they were started with
         alias = Alias(ref=f"openai/{ref}", weights=without_latest(ref))
         return ResolvedModel(f"openai/{ref}", alias)
     if api_base is not None:
@@ -190,8 +166,9 @@ def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedMo
         raise FatalModelError(f"{ref}: no such folder of weights{sibling_hint(ref)}")
     if slash:
         return ResolvedModel(ref)
-    if listed := prices.provider_of(ref):
-        return ResolvedModel(f"{listed}/{ref}")
+    row = prices.price_list().get(ref, {})
+    if row.get("mode") == "chat":
+        return ResolvedModel(f"{row['litellm_provider']}/{ref}")
     close = difflib.get_close_matches(ref, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise FatalModelError(
@@ -201,9 +178,6 @@ def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedMo
 
 
 def default_policy(specs: Sequence[Path] = ()) -> str:
-    """Return the default policy as it is written: a short name or a reference, not checked.
-
-    It is CONVBENCH_MODEL, else the `default` of the first file of aliases that has one, else
-    `llama-3.1-8b`.
-    """
-    return os.environ.get(VARIABLE) or aliases(specs).default or "llama-3.1-8b"
+    """Return the default policy as it is written: a short name or a reference, not checked. It is
+    CONVBENCH_MODEL, else the `default` of the first file that has one, else `llama-3.1-8b`."""
+    return os.environ.get("CONVBENCH_MODEL") or aliases(specs).default or "llama-3.1-8b"

@@ -1,19 +1,17 @@
-"""Client of one tool server over stdio (MCP), a program that the user names: start it, list its
-tools, call them, end it.
-
-Of this process's environment it gets the variables that its spec lists, and those that `mcp` passes
-to every server (PATH, HOME and such).
+"""Client of one tool server over stdio (MCP), a program that the user names. Of this process's
+environment it gets the variables that its spec lists, and PATH, HOME and such.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from pydantic import ValidationError
 
 from convbench.errors import FatalModelError, MissingDependency, SpecError, ToolError
 from convbench.schema.tools import Tool, ToolServer
@@ -23,10 +21,6 @@ from convbench.util.untrusted import safe_text
 
 START_S = 30.0
 """Seconds to start, and to list its tools."""
-END_S = 15.0
-"""Seconds that its end may take; the library's own limits are shorter."""
-LONGEST_LINE = 300
-"""Most characters of its output in an error message."""
 
 
 class McpServer:
@@ -40,11 +34,8 @@ class McpServer:
         self._why = ""
 
     async def start(self) -> None:
-        """Start the server and wait until it answers, unless it runs.
-
-        Raise FatalModelError if it does not start within 30 s or has ended, MissingDependency
-        without the package mcp.
-        """
+        """Start the server and wait until it answers, unless it runs. Raise FatalModelError if it
+        does not start within 30 s or has ended, MissingDependency without the package mcp."""
         if self._serving is None:
             self._ready = asyncio.get_running_loop().create_future()
             self._serving = asyncio.create_task(self._hold_session())
@@ -53,7 +44,7 @@ class McpServer:
             self._serving.result()  # raises what is missing
             program = os.path.basename(self.spec.command[0])  # the rest of it may hold secrets
             did = "has ended" if self._ready.done() else "does not start"
-            raise FatalModelError(f"tool server {self.name}: {program}: {did}{self._why}")
+            raise FatalModelError(f"tool server {self.name}: {program}: {did}: {self._why}")
 
     async def _hold_session(self) -> None:
         """Open the session, keep it open and close it, all in one task, as the library requires."""
@@ -76,18 +67,13 @@ class McpServer:
                         self._ready.set_result(None)
                         await self._leave.wait()
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - another's program
-                self._why = f": {_error_line(error)}"
+                self._why = _error_line(error)
             stderr.seek(0)
-            if words := stderr.read()[-2000:].strip():
-                self._why = f": {redact_error(safe_text(words))[-LONGEST_LINE:]}"
+            self._why = redact_error(safe_text(stderr.read()[-2000:]))[-300:] or self._why
 
     async def list_tools(self, names: Sequence[str] = ()) -> tuple[Tool, ...]:
         """Return the tools `names`, else those named in the spec, else all, in that order; start
-        the server.
-
-        Raise SpecError for a missing or unusable tool or no list within 30 s, FatalModelError if
-        the server does not start.
-        """
+        the server. Raise SpecError for a missing or unusable tool or no list within 30 s."""
         await self.start()
         listed: dict[str, Any] = {}
         cursor: str | None = ""
@@ -98,67 +84,54 @@ class McpServer:
                     listed |= {tool.name: tool for tool in page.tools}
                     cursor = page.next_cursor or None
         except Exception as error:  # noqa: BLE001 - another's program
-            line = f"tool server {self.name}: cannot list its tools: {_error_line(error)}"
-            raise SpecError(line) from None
+            why = f"cannot list its tools: {_error_line(error)}"
+            raise SpecError(f"tool server {self.name}: {why}") from None
         selected = names or self.spec.tools or tuple(listed)
         if lost := [name for name in selected if name not in listed]:
-            known = redact_error(safe_text(", ".join(listed)))[:LONGEST_LINE] or "nothing"
+            known = _line(", ".join(listed)) or "nothing"
             raise SpecError(f"tool server {self.name}: has no tool {lost[0]!r}; it has {known}")
         return tuple(self._read_tool(listed[name]) for name in selected)
 
     def _read_tool(self, offered: Any) -> Tool:
-        """Return a server's tool as a protocol declares tools. Raises SpecError if it cannot be."""
-        schema = {name: value for name, value in offered.input_schema.items() if name != "$schema"}
-        schema.setdefault("properties", {})
         about = safe_text(offered.description or offered.title or offered.name)[:4000]
+        shape = {"properties": {}, **offered.input_schema}
+        shape.pop("$schema", None)
         try:
-            return Tool(name=offered.name, about=about, parameters=schema, server=self.name)
-        except ValueError as error:
-            lines = str(error).splitlines()
-            why = next((line for line in lines if "Value error" in line), lines[-1]).strip()
-            name = redact_error(safe_text(offered.name))[:64]
-            raise SpecError(
-                f"tool server {self.name}: tool {name!r}: {why[:LONGEST_LINE]}; "
-                f"name the tools that you want: tool_servers.{self.name}.tools"
-            ) from None
+            return Tool(name=offered.name, about=about, parameters=shape, server=self.name)
+        except ValidationError as error:
+            why = f"tool {_line(offered.name)!r}: {error.errors()[0]['msg']}"
+            advice = f"name the tools that you want: tool_servers.{self.name}.tools"
+            raise SpecError(f"tool server {self.name}: {why}; {advice}") from None
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return the text of a tool's result; a part that is not text becomes a note such as
-        `[image/png: not shown]`, and a result without parts its structured content as JSON.
-
-        Raise ToolError if the tool failed, FatalModelError if the server has ended. There is no
-        time limit.
-        """
+        """Return the text of a tool's result, a part that is not text as `[image/png: not shown]`.
+        Raise ToolError if the tool failed, FatalModelError if the server has ended."""
         await self.start()
         try:
             result = await self._client.call_tool(name, dict(arguments))
         except Exception as error:  # noqa: BLE001 - another's program
             if "closed" in str(error).lower():
-                await self._end()
+                await self.aclose()
                 await self.start()  # raises why it ended
             raise ToolError(_error_line(error)) from None
-        output = "\n".join(
-            block.text
-            if block.type == "text"
-            else f"[{getattr(block, 'mime_type', None) or block.type}: not shown]"
-            for block in result.content
-        )
-        if not result.content and result.structured_content is not None:
-            output = json.dumps(result.structured_content, default=str)
+        parts = []
+        for block in result.content:
+            kind = getattr(block, "mime_type", None) or block.type
+            parts.append(block.text if block.type == "text" else f"[{kind}: not shown]")
+        output = safe_text("\n".join(parts))
         if result.is_error:
             raise ToolError(output or "it failed without a message")
-        return safe_text(output)
+        return output
 
     async def aclose(self) -> None:
-        """End the server, waiting at most 15 s; do nothing if it never started."""
-        if self._serving is not None:
-            await self._end()
-            self._serving.cancel()
-
-    async def _end(self) -> None:
-        assert self._serving is not None
+        """End the server; do nothing if it never started."""
         self._leave.set()
-        await asyncio.wait({self._serving}, timeout=END_S)
+        if self._serving is not None:  # the library waits a few seconds for it, then kills it
+            await asyncio.wait({self._serving})
+
+
+def _line(text: str) -> str:
+    return redact_error(safe_text(text))[:300]
 
 
 def _error_line(error: BaseException) -> str:
@@ -167,4 +140,4 @@ def _error_line(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return f"no answer within {START_S:g} seconds"
-    return redact_error(f"{type(error).__name__}: {error}".split("\n")[0])[:LONGEST_LINE]
+    return _line(f"{type(error).__name__}: {error}".split("\n")[0])

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Self
 
 from convbench.schema import Completion, Message, Sampling
 from convbench.util.words import Structured
 
+Messages = Sequence[Message]
 
-@runtime_checkable
-class Model(Protocol):
-    """A model answers messages. Further abilities have a default here, which a model with that
-    ability overrides; callers ask for an ability by these names.
 
-    `complete` does not retry by itself. Its `key` names the call (conversation and turn): models
-    that draw random numbers seed their stream with `sampling.seed` and `key`, so that neither order
-    nor resume changes a reply.
-    """
+class Model:
+    """A model answers messages; further abilities have a default here."""
 
     ref: str
     """The model reference with which it was opened, e.g. `openai/gpt-4o-mini` or `local:PATH`."""
@@ -37,8 +33,9 @@ class Model(Protocol):
     """How it is made to reply by a JSON schema; `text` if it is not."""
     batches: Any = None
     """Its interface for batches (`models.batches.Batches`); None if it has none."""
-    binds: ClassVar[bool] = False
-    """Whether `bind` makes a model of its own for each example."""
+    binds: bool = False
+    """Whether it sees `example`, the fields of one conversation's, by `bind`."""
+    example: Mapping[str, Any] = {}
 
     @property
     def endpoint(self) -> str:
@@ -58,28 +55,28 @@ class Model(Protocol):
     def check(self) -> None:
         """Raise FatalModelError or MissingDependency if no call could be made: a key, package or
         program is missing. Nothing is sent, started or loaded."""
-        return
 
     async def start(self) -> None:
         """Start servers or load weights; called before the first call if `starts` is True."""
-        return
 
-    def bind(self, fields: Mapping[str, Any]) -> Model:
-        """Return the model for the example with these fields, which a rule may see."""
-        return self
+    def bind(self, fields: Mapping[str, Any]) -> Self:
+        """Return the model for the example with these fields."""
+        bound = copy.copy(self)
+        bound.example = fields
+        return bound
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, key: str
-    ) -> Completion:
+    async def complete(self, messages: Messages, sampling: Sampling, *, key: str) -> Completion:
         """Return the reply to the last message; the messages before it are its context.
 
-        Raise TransientModelError if another try may help, FatalModelError if none will.
+        `key` names the call (conversation and turn): models that draw random numbers seed their
+        stream with `sampling.seed` and `key`, so that neither order nor resume changes a reply.
+        Raise TransientModelError if another try may help, FatalModelError if none will: nothing is
+        retried here.
         """
-        ...
+        raise NotImplementedError
 
     async def aclose(self) -> None:
         """Release connections, processes and memory. It may be called more than once."""
-        return
 
 
 def no_batches(*refs: str) -> str:

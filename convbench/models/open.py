@@ -34,13 +34,11 @@ def open_model(
     placement: Placement | None = None,
     note: Note = to_stderr,
 ) -> Model:
-    """Return the model of a reference or short name, with that name's settings; nothing is sent or
-    loaded.
+    """Return the model of a reference or short name; nothing is sent or loaded.
 
     `short` is the name by which a recorded reference was requested, `member` a run's settings in
-    its place; `placement` concerns models that run here. `downloaded` limits rules to convbench's
-    own. Raise FatalModelError for an unknown name, bad address, missing weights, vLLM or OpenAI
-    key, SpecError for an unknown rule.
+    its place; `placement` concerns models that run here. `downloaded` limits rules to ours. Raise
+    FatalModelError for what cannot be opened, SpecError for a rule.
     """
     if api_base is not None:
         check_address(api_base, f"{ref}: --api-base")
@@ -91,108 +89,82 @@ def open_model(
         if names and placement.names is None:
             placement = replace(placement, names=names)
         return VLLMModel(resolved.ref, parameters, log_dir or Path.cwd(), media, placement)
-    if resolved.provider in OPENAI_LIKE:
-        return _open_server(resolved, base, parameters, media)
-    from convbench.models.batches import AnthropicBatches
-    from convbench.models.litellm_model import LitellmModel
-
-    address, anthropic = api_base, resolved.provider == "anthropic"
-    if anthropic and base:  # litellm appends the route
-        address = base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
-    model = LitellmModel(
-        resolved.ref,
-        api_base=address,
-        needs_key=api_base is None,
-        parameters=parameters,
-        price=price_of(resolved),
-        media=media,
-    )
-    if anthropic:
-        model.batches = AnthropicBatches(model, batch_price_of(resolved), address)
-    return model
+    return _open_remote(resolved, api_base, parameters, media)
 
 
-def _open_server(
-    resolved: ResolvedModel, base: str | None, parameters: Parameters, media: Path | None
+def _open_remote(
+    resolved: ResolvedModel, api_base: str | None, parameters: Parameters, media: Path | None
 ) -> Model:
-    """Return a model of an OpenAI-compatible server. Raises FatalModelError."""
-    from convbench.models.batches import Batches
+    from convbench.models.batches import AnthropicBatches, Batches
+
+    base, price = api_base or base_of(resolved.provider), price_of(resolved)
+    half = price.over(2) if price else None
+    variable = f"{resolved.provider.upper()}_API_KEY"
+    if resolved.provider not in OPENAI_LIKE:
+        from convbench.models.litellm_model import LitellmModel
+
+        address, anthropic = api_base, resolved.provider == "anthropic"
+        if anthropic and base:  # litellm appends the route
+            address = base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
+        model = LitellmModel(resolved.ref, address, parameters, price, media, variable)
+        model.needs_key = api_base is None
+        if anthropic:
+            model.batches = AnthropicBatches(model, half, address)
+        return model
     from convbench.models.openai import OpenAIModel
 
-    variable = f"{resolved.provider.upper()}_API_KEY"
     key = os.environ.get(variable, "").strip()
     if base == OPENAI and not key:
         raise FatalModelError(f"{resolved.ref}: no key; set the environment variable {variable}")
     if not (key.isascii() and key.isprintable()):
-        raise FatalModelError(f"{variable}: found other characters; expected one line of ASCII")
+        raise FatalModelError(f"{variable}: expected one line of ASCII; found other characters")
     if base is None:
         raise FatalModelError(
             f"{resolved.ref}: no server; give --api-base http://HOST:PORT/v1 or set "
             f"{resolved.provider.upper()}_API_BASE"
         )
-    model = OpenAIModel(
-        resolved.ref,
-        resolved.name,
-        base,
-        key=key,
-        key_variable=variable,
-        parameters=parameters,
-        price=price_of(resolved),
-        media=media,
-    )
-    model.batches = Batches(model, batch_price_of(resolved))
-    return model
+    name = resolved.ref.partition("/")[2]
+    served = OpenAIModel(resolved.ref, name, base, key, variable, parameters, price, media)
+    served.batches = Batches(served, half)
+    return served
 
 
-def never_sent(resolved: ResolvedModel) -> frozenset[str]:
-    """Return the names of the sampling parameters that a model is known to refuse: those that its
-    alias drops, and `temperature` and `top_p` if the price list says that it takes none."""
-    takes = prices.read_capability(resolved.ref, "sampling_params") is not False
-    return frozenset({*resolved.alias.drop, *(() if takes else ("temperature", "top_p"))})
+def never_sent(resolved: ResolvedModel) -> set[str]:
+    """Return the sampling parameters that a model is known to refuse: those that its alias drops,
+    and `temperature` and `top_p` if the price list says that it takes none."""
+    takes = prices.list_entry(resolved.ref).get("supports_sampling_params")
+    return {*resolved.alias.drop, *(("temperature", "top_p") if takes is False else ())}
 
 
 def structured_of(resolved: ResolvedModel) -> Structured:
-    """Return `json_schema` unless the price list says that a model takes none, else `text`.
-
-    A model that refuses the first schema is asked for text from then on.
-    """
-    takes = prices.read_capability(resolved.ref, "response_schema")
+    """Return `json_schema` unless the price list says that a model takes none, else `text`."""
+    takes = prices.list_entry(resolved.ref).get("supports_response_schema")
     return "text" if takes is False else "json_schema"
 
 
 def policy_or_default(
     ref: str | None = None, *, api_base: str | None = None, specs: Sequence[Path] = ()
 ) -> str:
-    """Return `ref` unchanged and unchecked if it is given, else the default policy's name or
-    reference.
+    """Return `ref` unchecked if it is given, else the default policy's name or reference. Raise
+    FatalModelError if that is unknown, or (with alternatives) if it needs a vLLM and a GPU that are
+    not here."""
+    name = ref or default_policy(specs)
+    if ref or not resolve(name, api_base=api_base, specs=specs).ref.startswith("vllm:"):
+        return name
+    from convbench.models.vllm import PYTHON, find_interpreter
 
-    The default is CONVBENCH_MODEL, else `default:` of models.yaml. Raise FatalModelError if it is
-    unknown, or (with alternatives) if it needs a vLLM and a GPU that are not here.
-    """
-    if ref:
-        return ref
-    name = default_policy(specs)
-    resolved = resolve(name, api_base=api_base, specs=specs)
-    if resolved.ref.startswith("vllm:"):
-        from convbench.models.vllm import PYTHON, find_interpreter
-
-        if find_interpreter() is None:
-            raise FatalModelError(
-                f"no --model, and the default {name} ({resolved.ref}) needs vLLM and a GPU, which "
-                "are not here; give --model PROVIDER/NAME (e.g. openai/gpt-4o-mini), --model NAME "
-                f"--api-base URL of a server, --model local:PATH, or set {PYTHON}; or run "
-                "`convbench demo`, which needs none"
-            )
-    return name
+    if find_interpreter() is not None:
+        return name
+    raise FatalModelError(
+        f"no --model, and the default {name} needs vLLM and a GPU, which are not here; give --model"
+        f" PROVIDER/NAME, --model NAME --api-base URL, --model local:PATH, or set {PYTHON}; or run "
+        "`convbench demo`, which needs none"
+    )
 
 
 def base_of(provider: str) -> str | None:
-    """Return the address in PROVIDER_API_BASE, else in PROVIDER_BASE_URL, as litellm reads it,
-    without a slash at its end.
-
-    Without one it is OpenAI's own for `openai`, and None for any other provider. Raise
-    FatalModelError if the variable holds no HTTP address.
-    """
+    """Return the address in PROVIDER_API_BASE or PROVIDER_BASE_URL, without a slash at its end;
+    else OpenAI's own for `openai`, None for others. Raise FatalModelError if it is none."""
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
         if base := os.environ.get(name):
             check_address(base, name)
@@ -201,27 +173,14 @@ def base_of(provider: str) -> str | None:
 
 
 def price_of(resolved: ResolvedModel) -> Price | None:
-    """Return the alias's price if it gives both input and output, else the price list's, else
-    None."""
+    """Return the alias's price if it gives input and output, else the price list's, or None."""
     alias = resolved.alias
     if alias.input_per_million is None or alias.output_per_million is None:
         return prices.list_price(resolved.ref)
-    cached, written = (
-        None if dollars is None else dollars / 1e6
-        for dollars in (alias.cached_per_million, alias.cache_write_per_million)
-    )
-    return Price(alias.input_per_million / 1e6, alias.output_per_million / 1e6, cached, written)
-
-
-def batch_price_of(resolved: ResolvedModel) -> Price | None:
-    """Return the price of a model's calls in batches, None if its ordinary price is unknown."""
-    listed = price_of(resolved)
-    return prices.batch_price(resolved.ref, listed) if listed else None
+    cached, written = alias.cached_per_million, alias.cache_write_per_million
+    return Price(alias.input_per_million, alias.output_per_million, cached, written).over(1e6)
 
 
 def has_batches(resolved: ResolvedModel) -> bool:
-    """Return True if the provider is Anthropic or called as an OpenAI-compatible server.
-
-    Whether that server really has batches shows only when one is sent.
-    """
+    """Return True for Anthropic and OpenAI-compatible servers, which may have none after all."""
     return resolved.provider in (*OPENAI_LIKE, "anthropic")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import aiohttp
 import orjson
 
 from convbench.errors import BrokenReply, FatalModelError, ModelError, Unreachable
-from convbench.models.model import Model
+from convbench.models.model import Messages, Model
 from convbench.models.parameters import Parameters, read_refusal, unsent_names
 from convbench.models.prices import Price
 from convbench.models.replies import read_reply
@@ -33,19 +33,11 @@ from convbench.util.redact import strip_address
 from convbench.util.regular import open_to_read
 from convbench.util.untrusted import loads
 from convbench.util.words import Structured
-from convbench.views import original_text
+from convbench.views import original_text, without_system
 
-CONNECT_S = 20.0
-"""Seconds to connect; the whole call is bounded by the caller."""
 REPLY_BYTES = 8 << 20
 """Most bytes of a reply, decompressed: two million tokens of text."""
 JSON = {"Content-Type": "application/json"}
-_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
-_NOT_CONNECTED = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ClientHttpProxyError,
-    aiohttp.ConnectionTimeoutError,
-)
 
 
 class HttpClient:
@@ -53,24 +45,21 @@ class HttpClient:
 
     def __init__(self, ref: str, base: str, headers: Mapping[str, str]) -> None:
         self.ref, self._headers = ref, {"User-Agent": "convbench", **headers}
-        self._proxied = urlsplit(base).hostname not in _THIS_MACHINE
+        self._proxied = urlsplit(base).hostname not in ("localhost", "127.0.0.1", "::1")
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
 
     @asynccontextmanager
     async def request(
         self, method: str, url: str, body: Any = None, headers: Mapping[str, str] = JSON
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send one request and yield its response, whatever its status.
-
-        Raise Unreachable if no connection is made, BrokenReply if it is lost, FatalModelError for
-        an address or a certificate that is not valid.
-        """
+        """Yield the response to one request. Raise Unreachable if no connection is made,
+        BrokenReply if it is lost, FatalModelError for an invalid certificate."""
         loop = asyncio.get_running_loop()
         if loop not in self._sessions:
             self._sessions[loop] = aiohttp.ClientSession(
                 # no limit on connections: the engine bounds the calls in flight
                 connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_S),
+                timeout=aiohttp.ClientTimeout(total=None, connect=20),  # the call has its own
                 trust_env=self._proxied,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=REPLY_BYTES,
@@ -87,10 +76,8 @@ class HttpClient:
     async def send(
         self, method: str, url: str, body: Any = None, headers: Mapping[str, str] = JSON
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        """Return (status, body, headers) of the response to one request, whatever its status.
-
-        Raise as `request` does, and BrokenReply if the reply is too long.
-        """
+        """Return (status, body, headers) of the response to one request, whatever its status. Raise
+        as `request` does, and BrokenReply if the reply is too long."""
         raw = bytearray()
         async with self.request(method, url, body, headers) as reply:
             async for data in reply.content.iter_any():
@@ -110,11 +97,8 @@ class HttpClient:
         where = strip_address(url)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return FatalModelError(f"{self.ref}: certificate of {where} is not valid ({reason})")
-        if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-            return FatalModelError(
-                f"{self.ref}: --api-base: found {where!r}; expected http(s)://…/v1"
-            )
-        if isinstance(error, _NOT_CONNECTED):
+        unconnected = aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError
+        if isinstance(error, unconnected | aiohttp.ConnectionTimeoutError):
             return Unreachable(
                 f"{self.ref}: cannot connect to {where} ({reason}); is the server running, is "
                 "--api-base right?"
@@ -122,32 +106,29 @@ class HttpClient:
         return BrokenReply(f"{self.ref}: connection lost ({reason})")
 
 
+@dataclass(eq=False)
 class ServedModel(Model):
-    """A model that another server serves, with learnt parameters and a price."""
+    """A model that another server serves. Its `key_variable` is named in messages; `marks` says
+    whether prompt prefixes that are to be cached are marked, `quota_is_a_rate` whether its
+    `insufficient_quota` is a limit a minute."""
 
-    key_variable = ""
-    """Environment variable of its key, for messages."""
-    quota_is_a_rate = False
-    """Whether its `insufficient_quota` is a limit a minute."""
-    marks = False
-    """Whether the ends of prompt prefixes that are to be cached are marked."""
+    ref: str
+    url: str | None
+    parameters: Parameters
+    list_price: Price | None = None
+    media: Path | None = None
+    key_variable: str = ""
+    quota_is_a_rate: bool = False
+    marks: bool = False
 
-    def __init__(
-        self,
-        ref: str,
-        url: str | None,
-        parameters: Parameters,
-        price: Price | None,
-        media: Path | None,
-    ) -> None:
-        self.ref, self.url = ref, url
-        self.parameters, self.list_price, self.media = parameters, price, media
-        self.priced, self.headroom = price is not None, parameters.headroom
+    def __post_init__(self) -> None:
+        self.priced, self.headroom = self.list_price is not None, self.parameters.headroom
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """Return what a reply depends on: the address and its parameters' settings."""
-        return {"url": self.url, **self.parameters.settings}
+        names = ("headroom", "reads", "extra_body", "structured")
+        return {"url": self.url, **{name: getattr(self.parameters, name) for name in names}}
 
     @property
     def structured(self) -> Structured:  # type: ignore[override]
@@ -158,15 +139,9 @@ class ServedModel(Model):
         """Return the dollars of so many tokens, none of them cached; None if unknown."""
         return self.list_price.cost_of(prompt, reply) if self.list_price else None
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, key: str
-    ) -> Completion:
-        """Return the reply, with the parameters that were not sent in `left_out`.
-
-        If a parameter, the schema or the system message is refused, the call is repeated without
-        it; else nothing is tried again. Raise a ModelError for any other refusal and an unusable
-        reply. `key` is unused.
-        """
+    async def complete(self, messages: Messages, sampling: Sampling, *, key: str) -> Completion:
+        """Return the reply, with the parameters that were not sent in `left_out`. If a parameter,
+        the schema or the system message is refused, the call is repeated without it."""
         while True:  # each refusal leaves one more thing out
             fields = self.request_fields(messages, sampling)
             try:
@@ -181,20 +156,16 @@ class ServedModel(Model):
         """Return the reply to one request with these fields. Raises ModelError."""
         raise NotImplementedError
 
-    def request_fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """Return the fields of a call's request: messages and parameters.
-
-        Raise FatalModelError if an image cannot be read.
-        """
-        fitted = self.parameters.fit_messages(messages)
-        sent = wire_messages(fitted, self.media, marks=self.marks)
+    def request_fields(self, messages: Messages, sampling: Sampling) -> dict[str, Any]:
+        """Return the fields of a request. Raise FatalModelError if an image cannot be read."""
+        messages = without_system(messages) if self.parameters.folds_system else messages
+        sent = wire_messages(messages, self.media, marks=self.marks)
         return {"messages": sent, **self.parameters.request_fields(sampling)}
 
     def completion_of(
         self, body: Any, price: Price | None = None, cost: object = None
     ) -> Completion:
-        """Return the completion in a reply's parsed body. `price` (a batch's) replaces the list
-        price. Raise as `read_reply` does."""
+        """Return the completion in a reply's body; `price` (a batch's) replaces the list price."""
         tags = self.parameters.reads == "tags"
         return read_reply(self.ref, body, price=price or self.list_price, cost=cost, tags=tags)
 
@@ -212,7 +183,6 @@ class OpenAIModel(ServedModel):
         ref: str,
         name: str,
         api_base: str,
-        *,
         key: str | None,
         key_variable: str,
         parameters: Parameters,
@@ -220,23 +190,17 @@ class OpenAIModel(ServedModel):
         media: Path | None = None,
     ) -> None:
         self.name, self.base = name, api_base.rstrip("/")
-        super().__init__(ref, self.base + "/chat/completions", parameters, price, media)
+        url, rate = f"{self.base}/chat/completions", ".aliyuncs.com" in api_base
+        super().__init__(ref, url, parameters, price, media, key_variable, rate)
         self.http = HttpClient(ref, self.base, {"Authorization": f"Bearer {key}"} if key else {})
-        self.key_variable, self._address = key_variable, urlsplit(api_base)
-        self.quota_is_a_rate = (self._address.hostname or "").endswith("aliyuncs.com")
 
     @property
     def endpoint(self) -> str:
-        """Return `NAME at HOST:PORT`, with an empty port if the address has none."""
-        return f"{self.name} at {self._address.hostname}:{self._address.port or ''}"
+        """Return `NAME at HOST:PORT`."""
+        return f"{self.name} at {urlsplit(self.base).netloc.rpartition('@')[2]}"
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Return what a reply depends on: address, name and its parameters' settings."""
-        return {**super().identity, "name": self.name}
-
-    def request_fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """Return the body of a call's request: `extra_body`, model, messages and parameters."""
+    def request_fields(self, messages: Messages, sampling: Sampling) -> dict[str, Any]:
+        """Return the body of a call's request."""
         fields = super().request_fields(messages, sampling)
         return {**self.parameters.extra_body, "model": self.name, **fields}
 
@@ -260,18 +224,16 @@ class OpenAIModel(ServedModel):
         return self.completion_of(body, cost=cost)
 
     async def aclose(self) -> None:
-        """Close the connections. A later call opens new ones."""
+        """Close the connections; a later call opens new ones."""
         await self.http.aclose()
 
 
-def wire_messages(
-    messages: Sequence[Message], media: Path | None, *, marks: bool = False
-) -> list[Any]:
-    """Return one dict of JSON data per message, in the form of the OpenAI chat API.
+def wire_messages(messages: Messages, media: Path | None, *, marks: bool = False) -> list[Any]:
+    """Return one dict of JSON data per message, in the form of the OpenAI chat API; images, of the
+    folder `media`, become data URIs.
 
-    Images become data URIs, read from the folder `media`. With `marks`, and if a message has a
-    `stable` head, the end of each such head and of the system prompt is marked for caching. Raise
-    FatalModelError, which does not stop the run, if an image cannot be read.
+    With `marks`, and if a message has a `stable` head, the ends of the heads and of the system
+    prompt are marked for caching.
     """
     marks = marks and any("stable" in message for message in messages)
     return [_message_json(message, media, marks) for message in messages]
@@ -303,27 +265,21 @@ def _message_json(message: Message, media: Path | None, marks: bool) -> dict[str
 
 
 def _call_json(call: ToolCall) -> dict[str, Any]:
-    """Return a tool call as JSON data; arguments that are not a JSON object are wrapped in one,
-    since some providers refuse them."""
     arguments = call.arguments or "{}"
-    if read_arguments(arguments) is None:
+    if read_arguments(arguments) is None:  # which some providers refuse
         arguments = json.dumps({"unreadable": arguments})
     return call.model_copy(update={"arguments": arguments}).wire
 
 
+@lru_cache(maxsize=64)
 def _part_json(part: Part, media: Path | None) -> dict[str, Any]:
     if not isinstance(part, ImagePart):
         return {"type": "text", "text": part.text}
-    url = _data_uri(str((media or Path("media")) / part.file), part.media_type)
-    return {"type": "image_url", "image_url": {"url": url}}
-
-
-@lru_cache(maxsize=64)
-def _data_uri(path: str, media_type: str) -> str:
+    path = (media or Path("media")) / part.file
     try:
-        with open_to_read(Path(path)) as file:
-            data = file.read()
+        with open_to_read(path) as file:
+            data = base64.b64encode(file.read()).decode()
     except OSError as error:
         line = f"{path}: image cannot be read: {error.strerror}"
         raise FatalModelError(line, stops_run=False) from None
-    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+    return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}

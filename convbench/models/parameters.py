@@ -1,7 +1,6 @@
 """The request parameters of one model, and what a provider's refusal means for them and the run.
 
-Providers say one thing in many ways. Google says "check your plan and billing details" of a limit a
-minute, which is over in a second; xAI refuses a text by status 403, as others refuse a key:
+Google says "check your billing details" of a limit a minute; xAI refuses a text by status 403:
 
     read_refusal("xai/grok", 403, b'{"code": "denied", "error": "violates usage guidelines"}', {})
     -> FatalModelError("xai/grok: HTTP 403: violates usage guidelines (denied); the provider's
@@ -14,19 +13,17 @@ from __future__ import annotations
 
 import re
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from convbench.errors import FatalModelError, ModelError, TransientModelError
-from convbench.schema import Message, Sampling
+from convbench.schema import Sampling
 from convbench.schema.reasoning import Reads
 from convbench.util.redact import redact_text
 from convbench.util.untrusted import loads
 from convbench.util.words import Structured
-from convbench.views import without_system
 
 Note = Callable[[str], None]
 Meaning = Literal["wait", "conversation", "stop", "unclear"]
@@ -41,14 +38,11 @@ DROPPABLE = {
 }
 """Parameters without which a model still answers the same question → the names that refusals give
 them, those of the providers' own APIs too."""
-SEEDS = 2**31
-"""A seed is sent modulo this number: some providers take a signed 32-bit integer alone."""
-LONGEST_WAIT_S = 3600.0
-"""Longest wait that a provider can request; the engine has a shorter limit of its own."""
 
 _CREDIT = "the account has no credit left, or reached a limit that lasts"
 _TOO_LONG = "the conversation is longer than the model's context"
 _FILTERED = "the provider's filter refused"
+_MODEL = "is the model's name right?"
 _CODES: tuple[tuple[Meaning, str, str], ...] = (
     ("wait", "", "openrouter_in_flight_budget json_validate_failed throttlingexception "
                  "modelnotreadyexception 1302 1303 1305 1312"),
@@ -59,13 +53,14 @@ _CODES: tuple[tuple[Meaning, str, str], ...] = (
                       "1304 1308 1310"),
     ("stop", "", "invalid_api_key api_key_invalid failed_precondition accessdeniedexception "
                  "requestexpired 1220"),
-    ("stop", "is the model's name right?", "model_not_found deploymentnotfound 1211"),
+    ("stop", _MODEL, "model_not_found deploymentnotfound 1211"),
     ("conversation", "", "string_above_max_length weight_exceeds_budget"),
     ("conversation", _FILTERED, "invalid_prompt 1301"),
     ("conversation", _TOO_LONG, "1261"),
 )  # fmt: skip
 """(meaning, what to say, codes in lower case), whatever the status; the numbers are Zhipu's."""
 _WORDS: tuple[tuple[Meaning, str, tuple[int, ...], str], ...] = (
+    ("unclear", "", (400, 422), r"\bschema|response_format"),
     ("stop", _CREDIT, (429,), r"per ?day|\blimit: 0\b|(?:/|\bper|\ba|\bthis) ?month\b"),
     ("conversation", _TOO_LONG, (400, 403, 422, 500),
      r"context[ _](?:length|window|size)|maximum context|prompt is too long|too many tokens"
@@ -76,23 +71,21 @@ _WORDS: tuple[tuple[Meaning, str, tuple[int, ...], str], ...] = (
      r"|repetitive patterns"),
     ("conversation", "give a larger --max-tokens, or `headroom:` in models.yaml", (400,),
      r"output limit was reached"),
-    ("stop", _CREDIT, (400,), r"\bcredit|api usage limits|no (?:active )?subscription"),
-    ("stop", "", (400,), r"\bapi key\b"),
+    ("stop", _CREDIT, (400,), r"\bcredit|\bbilling|api usage limits"),
+    ("stop", "", (400,), r"\bapi[ _-]?key\b"),
 )  # fmt: skip
-"""(meaning, what to say, statuses, words of the refusal or of its codes). The last but one to a
-quota that is spent, the last to a key, which some providers refuse by 400."""
+"""(meaning, what to say, statuses, words of a refusal or of its codes), the first that fits."""
 _STATUS: dict[int, tuple[Meaning, str]] = {
     **dict.fromkeys((400, 422), ("unclear", "")),
     **dict.fromkeys((408, 409, 425, 429, 498), ("wait", "")),
-    **dict.fromkeys((301, 302, 303, 307, 308), (
-        "stop", "no redirect is followed with a key; give the address that answers with --api-base"
-    )),
+    **dict.fromkeys(range(301, 309), ("stop", "no redirect is followed; give the address that "
+                                              "answers with --api-base")),
     402: ("stop", _CREDIT),
-    404: ("stop", "is the model's name right?"),
+    404: ("stop", _MODEL),
     413: ("conversation", ""),
 }  # fmt: skip
 """Meaning of a status and what to say; of all others those from 500 on wait, and the rest stop."""
-_TOKENS = re.compile(r"\blimit:? (\d+).{0,40}?\brequested:? (\d+)", re.IGNORECASE | re.DOTALL)
+_TOKENS = re.compile(r"\blimit:? (\d+).{0,40}?\brequested:? (\d+)", re.IGNORECASE)
 """Most tokens of a request or a minute, and those of this request."""
 _NO_SYSTEM = re.compile(
     r"system (?:role|message|prompt|instruction)s? (?:is |are )?not (?:supported|allowed|enabled)"
@@ -100,9 +93,7 @@ _NO_SYSTEM = re.compile(
     re.IGNORECASE,
 )
 _NAMES = ("code", "type", "status", "error_code", "reason", "quotaId", "limit_source")
-"""Fields of an error that hold a word for it."""
-_TEXTS = ("message", "msg", "detail", "error", "raw", "param", "")
-"""Fields of an error that hold words for people; "" is an item of a list."""
+_TEXTS = ("message", "msg", "detail", "error", "raw", "param", "")  # "" is an item of a list
 
 
 class UnclearRefusal(FatalModelError):
@@ -110,46 +101,34 @@ class UnclearRefusal(FatalModelError):
 
 
 def read_refusal(
-    ref: str,
-    status: int,
-    body: Any,
-    headers: Mapping[str, str],
-    key_variable: str = "",
-    quota_is_a_rate: bool = False,
+    ref: str, status: int, body: Any, headers: Mapping[str, str], key: str = "", rate: bool = False
 ) -> ModelError:
-    """Return, without raising it, the error for a reply that is no completion. `headers` ignore
-    case; the body is parsed JSON or bytes: JSON in one of the usual forms, else text.
-
-    It is a TransientModelError where another try may help, a FatalModelError that stops the run
-    where every call would be refused, and one that does not where this prompt is. `quota_is_a_rate`
-    says that `insufficient_quota` is a limit a minute (Alibaba).
-    """
+    """Return, without raising it, the error for a reply that is no completion: a
+    TransientModelError where another try may help, else a FatalModelError. The body is JSON or
+    bytes; `key` names its variable; with `rate` `insufficient_quota` is a limit a minute."""
     found = _fields_of(body.decode("utf-8", "replace") if isinstance(body, bytes) else body)
     names = [value for name, value in found if name in _NAMES]
     text = "; ".join(dict.fromkeys(value for name, value in found if name in _TEXTS))
     text = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
     text = redact_text(text + "".join(f" ({name[:60]})" for name in names[:2] if name not in text))
     codes = {name.lower() for name in names}
-    status = next((int(c) for c in codes if re.fullmatch("[45][0-9][0-9]", c)), status)
+    status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), status)
     meaning, why = _meaning_of(status, text, codes)
-    if quota_is_a_rate and "insufficient_quota" in codes:
-        meaning = "wait"
     line = f"{ref}: HTTP {status}" + (f": {text[:300]}" if text else "")
-    if meaning == "wait":
-        delay = next((value for name, value in found if name == "retryDelay"), "")
-        wait = _retry_after(headers, delay)
+    if meaning == "wait" or (rate and "insufficient_quota" in codes):
+        wait = _retry_after({**dict(found), **{name.lower(): headers[name] for name in headers}})
         limited = status == 429 or wait is not None
         return TransientModelError(line, retry_after=wait, rate_limited=limited)
     if meaning == "unclear":
         return UnclearRefusal(line, stops_run=False)
     if meaning == "stop" and not why:
-        why = f"the key in {key_variable} was refused; set it to one that may use this model"
+        why = f"the key in {key} was refused; set it to one that may use this model"
     return FatalModelError(f"{line}; {why}" if why else line, stops_run=meaning == "stop")
 
 
 def _fields_of(body: Any) -> list[tuple[str, str]]:
     """Return (name, value) of an error's texts and numbers, outer ones first; JSON within a text is
-    read too."""
+    read too, and HTML is empty."""
     found, waiting = list[tuple[str, str]](), [("", body)]
     for name, value in waiting:  # which grows on the way
         if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
@@ -178,16 +157,10 @@ def _meaning_of(status: int, text: str, codes: set[str]) -> tuple[Meaning, str]:
     return _STATUS.get(status, ("wait" if status >= 500 else "stop", ""))
 
 
-def _retry_after(headers: Mapping[str, str], delay: str) -> float | None:
-    """Return the seconds to wait: by `retry-after-ms`, Retry-After (seconds or a date) or Google's
-    `retryDelay` ("46s"); None without any."""
-    said, thousandths = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
-    for text, unit in ((thousandths, 1000), (said, 1), (delay.removesuffix("s"), 1)):
+def _retry_after(said: Mapping[str, str]) -> float | None:
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1), ("retryDelay", 1)):
         with suppress(ValueError):
-            return min(max(0.0, float(text) / unit), LONGEST_WAIT_S)
-    with suppress(ValueError, OverflowError):
-        until = parsedate_to_datetime(said).timestamp()
-        return min(max(0.0, until - time.time()), LONGEST_WAIT_S)
+            return max(0.0, float(said.get(name, "").removesuffix("s")) / unit)
     return None
 
 
@@ -196,48 +169,36 @@ def to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+@dataclass(eq=False)
 class Parameters:
     """The parameters of a model's requests: its alias's settings, and what it refused so far."""
 
-    def __init__(
-        self,
-        ref: str,
-        *,
-        drop: Iterable[str] = (),
-        headroom: int = 0,
-        limit: str = "max_tokens",
-        reads: Reads = "field",
-        extra_body: Mapping[str, Any] | None = None,
-        structured: Structured = "text",
-        note: Note = to_stderr,
-    ) -> None:
-        """`limit` is the name under which the most tokens of a reply are sent."""
-        self.ref, self.headroom, self.limit = ref, headroom, limit
-        self.reads, self.extra_body = reads, dict(extra_body or {})
-        self.structured: Structured = structured
-        self._left_out, self._noted = set(drop), set[str]()
-        self._folds_system = False
-        self._note = note
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Return the settings on which a reply depends besides messages and sampling."""
-        names = ("headroom", "reads", "extra_body", "structured")
-        return {name: getattr(self, name) for name in names}
+    ref: str
+    drop: set[str] = field(default_factory=set)
+    """Names that are not sent, which is noted once."""
+    headroom: int = 0
+    limit: str = "max_tokens"
+    """Name under which the most tokens of a reply are sent."""
+    reads: Reads = "field"
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    structured: Structured = "text"
+    note: Note = to_stderr
+    _noted: set[str] = field(default_factory=set)
+    folds_system: bool = False
+    """Whether the system prompt goes into the first user message, as in training with a template
+    that has no place for it."""
 
     def request_fields(self, sampling: Sampling) -> dict[str, Any]:
-        """Return the fields of a chat request for `sampling`, without messages and `extra_body`.
-
-        They are the most tokens of the reply (headroom added), the parameters that are set, tools
-        and the reply's schema. What the model refuses is left out, which is noted once.
-        """
+        """Return a request's fields for `sampling`: tokens (headroom added), parameters, tools and
+        the reply's schema."""
         out: dict[str, Any] = {self.limit: sampling.max_tokens + self.headroom}
         for name in DROPPABLE:
             value = getattr(sampling, name)
-            if value is not None and name in self._left_out:
+            if value is not None and name in self.drop:
                 self._note_once(f"{name}; it is not sent")
             elif value is not None:
-                out[name] = value % SEEDS if name == "seed" else value
+                # some providers take a signed 32-bit integer alone
+                out[name] = value % 2**31 if name == "seed" else value
         if sampling.tools:
             out["tools"] = list(sampling.tools)
         if sampling.reply_schema is not None and self.structured == "json_schema":
@@ -245,28 +206,19 @@ class Parameters:
             out["response_format"] = {"type": "json_schema", "json_schema": named}
         return out
 
-    def fit_messages(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages; once the model has refused a system message, with the system prompt
-        in the first user message, as in training with such a template."""
-        return without_system(messages) if self._folds_system else messages
-
     def learn(self, refusal: ModelError, sent: Mapping[str, Any]) -> bool:
-        """Leave out from now on what a refusal refuses; return True if it was in the request
-        `sent`, so that another try may help.
-
-        That is the system message, the first parameter that the refusal names, the older name of
-        `max_completion_tokens`, or the reply's schema where it names nothing else.
-        """
+        """Leave out from now on what a refusal of the request `sent` names, or the reply's schema
+        if it names nothing; return True if another try may help."""
         text = str(refusal).partition("HTTP ")[2]
         if sent["messages"][0]["role"] == "system" and _NO_SYSTEM.search(text):
-            self._folds_system = True
+            self.folds_system = True
             self._note_once("system messages; the system prompt is put into the first user message")
             return True
         if not isinstance(refusal, UnclearRefusal):
             return False
         for name, pattern in DROPPABLE.items():
             if name in sent and re.search(pattern, text, re.IGNORECASE):
-                self._left_out.add(name)
+                self.drop.add(name)
                 return True
         if "max_tokens" in sent and "max_completion_tokens" in text:
             self.limit = "max_completion_tokens"
@@ -280,7 +232,7 @@ class Parameters:
     def _note_once(self, what: str) -> None:
         if what not in self._noted:
             self._noted.add(what)
-            self._note(f"note: {self.ref} does not support {what}")
+            self.note(f"note: {self.ref} does not support {what}")
 
 
 def unsent_names(sampling: Sampling, sent: Mapping[str, Any]) -> tuple[str, ...]:

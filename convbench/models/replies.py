@@ -13,15 +13,16 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from convbench.answers.tags import split_segments
 from convbench.errors import BrokenReply, FatalModelError, Usage
-from convbench.models.prices import Price, cache_counts
-from convbench.schema import Completion, FinishReason, Reasoning, ThinkingBlock
-from convbench.schema.reasoning import MOST_BLOCKS, Block, Via
+from convbench.models.prices import Price
+from convbench.schema import Completion, FinishReason, Reasoning
+from convbench.schema.reasoning import Via
 from convbench.schema.tools import MOST_CALLS, ToolCall
 from convbench.util.untrusted import safe_count, safe_dollars
 
@@ -38,7 +39,11 @@ _ENDINGS: dict[FinishReason | None, str] = {
 }
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
 """Providers' finish reasons, in lower case without `-`, `_` and blanks → ours; None: it failed."""
-_BLOCK: TypeAdapter[Any] = TypeAdapter(Block)
+_EMPTY: dict[FinishReason, str] = {
+    "filter": "the provider's filter refused",
+    "length": "all tokens went into reasoning, none into the reply; give a larger --max-tokens, or "
+    "`headroom:` in models.yaml",
+}
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 
 
@@ -47,108 +52,86 @@ class EmptyReply(BrokenReply):
 
 
 def read_reply(
-    ref: str,
-    body: Any,
-    *,
-    price: Price | None = None,
-    cost: object = None,
-    tags: bool = False,
+    ref: str, body: Any, *, price: Price | None = None, cost: object = None, tags: bool = False
 ) -> Completion:
-    """Return the completion in the body of a chat completion.
+    """Return the completion in the body of a chat completion. `price` counts its dollars where
+    neither `cost` nor the body says them; with `tags` a thinking block at the start is reasoning.
 
-    `price` counts its dollars where neither `cost` nor the body says them. With `tags` a thinking
-    block at the start of its text is its reasoning. Raise BrokenReply for what is no completion and
-    for one that failed, EmptyReply for one without text and calls; FatalModelError, which does not
-    stop the run, if a filter refused or all tokens went into reasoning. All carry the usage.
+    Raise BrokenReply for no completion and for one that failed, EmptyReply for one without text and
+    calls, FatalModelError if a filter refused or all went into reasoning. All carry the usage.
     """
-    counts = body.get("usage") if isinstance(body, dict) else None
-    counts = counts if isinstance(counts, dict) else {}
-    usage, thought = _usage_of(counts, price, cost), _reasoning_tokens(counts)
+    usage, thought = _usage_of(body, price, cost)
     try:
         choice = body["choices"][0]
-        message = choice["message"]
+        message, finish = choice["message"], _finish_of(choice)
         text, thoughts = _split_parts(message.get("content"))
-        calls = _read_calls(message.get("tool_calls") or [])
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+        reasoning = _reasoning_of(message, thoughts, thought)
+        calls = tuple(_read_call(*each) for each in enumerate(message.get("tool_calls") or ()))
+    except (LookupError, TypeError, AttributeError, ValueError):
         if isinstance(body, dict) and "choices" in body:
             line = f"{ref}: the reply is empty or cannot be read (its prompt may be blocked)"
             raise EmptyReply(line, usage=usage) from None
         line = f"{ref}: reply is not a chat completion"
         raise BrokenReply(line, usage=usage) from None
-    finish, word = _finish_of(choice)
-    if finish is None:
-        raise BrokenReply(f"{ref}: the reply failed ({word})", usage=usage)
+    if finish is None or len(calls) > MOST_CALLS:
+        line = f"{ref}: the reply failed ({str(choice.get('finish_reason'))[:40]})"
+        raise BrokenReply(line, usage=usage)
     if not text and isinstance(message.get("refusal"), str):
         text, finish = message["refusal"], "filter"
-    reasoning = _reasoning_of(message, thoughts, thought)
     if tags and (reasoning is None or not reasoning.text):
         cut_out, text = split_reasoning(text, thought)
         reasoning = cut_out or reasoning
     if not (text.strip() or calls):
-        why = {
-            "filter": "the provider's filter refused",
-            "length": "all tokens went into reasoning, none into the reply; give a larger "
-            "--max-tokens, or `headroom:` in models.yaml",
-        }
-        if finish in why:
-            raise FatalModelError(f"{ref}: {why[finish]}", stops_run=False, usage=usage)
+        if finish in _EMPTY:
+            raise FatalModelError(f"{ref}: {_EMPTY[finish]}", stops_run=False, usage=usage)
         raise EmptyReply(f"{ref}: the reply is empty", usage=usage)
-    return Completion(
-        text,
-        finish,
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.cost_usd,
-        str(body["model"])[:200] if body.get("model") else None,
-        reasoning,
-        tool_calls=calls,
-    )
+    counted = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
+    named = str(body["model"])[:200] if body.get("model") else None
+    return Completion(text, finish, *counted, named, reasoning, tool_calls=calls)
 
 
-def _finish_of(choice: Mapping[str, Any]) -> tuple[FinishReason | None, str]:
-    """Return why a choice ended, in our words (`other` if it is not known; None if it failed), and
-    in the provider's, which counts before the translation of a library or router."""
-    inner = choice.get("provider_specific_fields")
-    own = choice.get("native_finish_reason") or (
-        inner.get("native_finish_reason") if isinstance(inner, dict) else None
-    )
+def _finish_of(choice: Mapping[str, Any]) -> FinishReason | None:
+    """Return why a choice ended, in our words; None if it failed. A provider's own word, where a
+    library or router left it, counts before the translated one."""
+    inner = choice.get("provider_specific_fields") or {}
+    own = choice.get("native_finish_reason") or inner.get("native_finish_reason")
     for word in (own, choice.get("finish_reason") or "stop"):
         plain = re.sub(r"[-_\s]", "", str(word).lower())
         if plain in _FINISH:
-            return _FINISH[plain], plain
-    return "other", ""
+            return _FINISH[plain]
+    return "other"
 
 
-def _usage_of(usage: Mapping[str, Any], price: Price | None, cost: object) -> Usage:
-    """Return the tokens and dollars in a reply's usage; each None if it does not say.
+def _usage_of(body: Any, price: Price | None, cost: object) -> tuple[Usage, int | None]:
+    """Return a reply's usage, each count None if it does not say, and its tokens of reasoning.
 
     Reply tokens include reasoning, also where the provider counts it beside them: then its total
     is larger than the sum. The dollars are `cost` or the body's own, else those of `price`.
     """
+    usage = body.get("usage") if isinstance(body, dict) else None
+    usage = usage if isinstance(usage, dict) else {}
+    details = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
+    inner = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    thought = safe_count(inner) or safe_count(usage.get("reasoning_tokens")) or None
     names = ("prompt_tokens", "completion_tokens", "total_tokens", "cost_in_usd_ticks")
     prompt, reply, total, ticks = (safe_count(usage.get(name)) for name in names)
     if reply is not None:
-        thought = _reasoning_tokens(usage) or 0
-        reply += thought if thought > reply else 0
+        reply += thought if thought and thought > reply else 0
         reply = max(reply, (total or 0) - prompt if prompt is not None else 0)
     said = (cost, usage.get("cost"), None if ticks is None else ticks / 1e10)
     dollars = next((usd for value in said if (usd := safe_dollars(value)) is not None), None)
     if dollars is None and price and prompt is not None and reply is not None:
-        dollars = price.cost_of(prompt, reply, *cache_counts(usage))
-    return Usage(prompt, reply, dollars)
-
-
-def _reasoning_tokens(usage: Mapping[str, Any]) -> int | None:
-    details = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
-    tokens = details.get("reasoning_tokens") if isinstance(details, dict) else None
-    return safe_count(tokens) or safe_count(usage.get("reasoning_tokens")) or None
+        inside = usage.get("prompt_tokens_details")  # OpenAI's, then Anthropic's and DeepSeek's
+        cached = [inside.get("cached_tokens")] if isinstance(inside, dict) else []
+        cached += [usage.get("cache_read_input_tokens"), usage.get("prompt_cache_hit_tokens")]
+        read = max(safe_count(count) or 0 for count in cached)
+        written = safe_count(usage.get("cache_creation_input_tokens")) or 0
+        dollars = price.cost_of(prompt, reply, read, written)
+    return Usage(prompt, reply, dollars), thought
 
 
 def _split_parts(content: Any) -> tuple[str, str]:
-    """Return (text, thoughts) of a message's content: a text, a list of parts, or None.
-
-    Raises TypeError or AttributeError for any other content.
-    """
+    """Return (text, thoughts) of a message's content."""
     if content is None or isinstance(content, str):
         return content or "", ""
     text = "".join(part["text"] for part in content if isinstance(part.get("text"), str))
@@ -159,23 +142,15 @@ def _split_parts(content: Any) -> tuple[str, str]:
 def _reasoning_of(
     message: Mapping[str, Any], thoughts: str, tokens: int | None
 ) -> Reasoning | None:
-    """Return the reasoning in a reply's message; None if there is none.
-
-    Thinking blocks come before `reasoning_content`, `reasoning` and `thoughts`, those among the
-    content's parts. A count of tokens alone gives a Reasoning with empty text.
-    """
-    names = ("type", "thinking", "signature", "data")
-    try:
+    names, blocks = ("type", "thinking", "signature", "data"), message.get("thinking_blocks")
+    with suppress(ValidationError, TypeError, AttributeError):  # of which no part can be sent back
         known = [
-            {name: block[name] for name in names if block.get(name) is not None}
-            for block in message.get("thinking_blocks") or ()
+            {name: one[name] for name in names if one.get(name) is not None} for one in blocks or ()
         ]
-        blocks = tuple(map(_BLOCK.validate_python, known[:MOST_BLOCKS]))
-    except (ValidationError, TypeError, AttributeError):
-        blocks = ()  # the reply is usable without them, and a part could not be sent back
-    if blocks:
-        text = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
-        return Reasoning(text=text, tokens=tokens, via="blocks", blocks=blocks)
+        fields = {"tokens": tokens, "via": "blocks", "blocks": known}
+        if known:
+            text = "\n".join(one["thinking"] for one in known if "thinking" in one)
+            return Reasoning.model_validate({"text": text, **fields})
     vias: tuple[Via, ...] = ("reasoning_content", "reasoning")
     for via in vias:
         if isinstance(said := message.get(via), str) and said.strip():
@@ -185,10 +160,7 @@ def _reasoning_of(
 
 def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]:
     """Return (reasoning, rest) of a text that begins with a thinking block, else (None, the text).
-
-    `tokens` is put into the reasoning. Its `frame` holds the tags and blanks around it, so that the
-    text can be restored.
-    """
+    The reasoning's `frame` holds the tags and blanks around it, to restore the text."""
     pieces = split_segments(content)
     if not pieces[0][0] and content[: pieces[0][2]].strip():
         return None, content  # it speaks first
@@ -203,29 +175,21 @@ def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning 
     return Reasoning(text=words, tokens=tokens, via="tags", frame=frame), rest
 
 
-def _read_calls(items: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
-    """Return the tool calls in a reply's message. Raises ValueError, TypeError or KeyError, also
-    for too many."""
-    calls = []
-    for index, item in enumerate(items):
-        function, mark = item["function"], str(item.get("id") or f"call_{index}")[:200]
-        arguments = function.get("arguments") or "{}"
-        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        calls.append(ToolCall(id=mark, name=function["name"], arguments=arguments))
-    if len(calls) > MOST_CALLS:
-        raise ValueError
-    return tuple(calls)
+def _read_call(index: int, item: dict[str, Any]) -> ToolCall:
+    function, mark = item["function"], str(item.get("id") or f"call_{index}")[:200]
+    arguments = function.get("arguments") or "{}"
+    arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return ToolCall(id=mark, name=function["name"], arguments=arguments)
 
 
 def parse_tool_calls(
     text: str, names: Collection[str], key: str
 ) -> tuple[str, tuple[ToolCall, ...]]:
     """Return (text around the calls, stripped; tool calls) of a reply that writes them as
-    `<tool_call>{"name": …, "arguments": {…}}</tool_call>`.
+    `<tool_call>{"name": …, "arguments": {…}}</tool_call>`; (the text unchanged, ()) without calls,
+    with too many, or if one is invalid or names none of `names`.
 
-    Return (the text unchanged, ()) without calls, with too many, or if one is invalid or names none
-    of `names`. Ids have nine characters, which all templates accept, and follow from `key` and the
-    position.
+    Ids have nine characters, which all templates accept, and follow from `key` and the position.
     """
     calls: list[ToolCall] = []
     for index, match in enumerate(_CALL.finditer(text)):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from convbench.errors import FatalModelError
-from convbench.models.model import Model
+from convbench.models.model import Messages, Model
 from convbench.schema import Completion, FinishReason, Message, Sampling, text_of
 
 OPTION = re.compile(r"^[^\S\n]*+([A-J])[.)]\s++(\S(?:.*\S)?)", re.MULTILINE)
@@ -18,38 +18,22 @@ WORD = re.compile(r"\S+\s*")
 
 
 class ScriptedModel(Model):
-    """`scripted:NAME`: counts words as tokens and cuts after `max_tokens` of them. The names are
-    `policy` and `echo`."""
+    """`scripted:policy` or `scripted:echo`: counts words as tokens."""
 
-    priced = True
-    patient = True
-    binds = True
+    priced = patient = binds = True
 
-    def __init__(self, name: str = "echo", example: Mapping[str, Any] | None = None) -> None:
-        """`example` is that of one conversation, whose answer it may use. Raise FatalModelError for
-        an unknown name."""
-        self.ref, self.name, self.example = f"scripted:{name}", name, example or {}
+    def __init__(self, name: str = "echo") -> None:
+        self.ref, self.name = f"scripted:{name}", name
         if name not in KINDS:
             known = ", ".join(f"scripted:{kind}" for kind in KINDS)
             raise FatalModelError(f"{self.ref}: found no such model; expected one of: {known}")
 
-    def bind(self, fields: Mapping[str, Any]) -> ScriptedModel:
-        """Return a new model of the same kind, bound to the example of one conversation."""
-        return type(self)(self.name, fields)
-
-    def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
-        """Return the complete reply, not cut."""
-        return KINDS[self.name](messages, self.example, rng)
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, key: str
-    ) -> Completion:
-        """Return the reply, a pure function of messages, sampling and key, at 0 dollars.
-
-        It is cut after `max_tokens` words: then it ends with `length`, else with `stop`.
-        """
+    async def complete(self, messages: Messages, sampling: Sampling, *, key: str) -> Completion:
+        """Return the reply, a pure function of messages, sampling and key, at 0 dollars. One that
+        is cut after `max_tokens` words ends with `length`, else with `stop`."""
         digest = hashlib.sha256(f"{sampling.seed}|{sampling.temperature}|{key}".encode()).digest()
-        words = WORD.findall(self.write_reply(messages, random.Random(digest)))
+        reply = KINDS[self.name](messages, self.example, random.Random(digest))
+        words = WORD.findall(reply)
         text = "".join(words[: sampling.max_tokens]).rstrip()
         finish: FinishReason = "length" if len(words) > sampling.max_tokens else "stop"
         prompt = sum(len(text_of(m["content"]).split()) for m in messages)
@@ -63,11 +47,8 @@ def _echo(messages: Sequence[Message], example: Mapping[str, Any], rng: random.R
 
 def _policy(messages: Sequence[Message], example: Mapping[str, Any], rng: random.Random) -> str:
     """Return a turn about a multiple-choice question that fits the last message: a hint, a
-    question, an opinion or a final answer. Some turns are careless on purpose.
-
-    It keeps the letter that it named before, mostly, else guesses; with an example whose answer its
-    speaker may see, it names the correct one more often when it is careful.
-    """
+    question, an opinion or a final answer. Some turns are careless on purpose. It keeps, mostly,
+    the letter that it named before; with an answer it is right more often when it is careful."""
     request = text_of(messages[-1]["content"])
     texts = [text_of(m["content"]) for m in messages if m["role"] == "user"]
     asked = next((text for text in texts if OPTION.search(text)), texts[0] if texts else "")
@@ -92,13 +73,11 @@ def _policy(messages: Sequence[Message], example: Mapping[str, Any], rng: random
     final = "final answer" in request
     answer = f"The answer is {letter}." if final else f"I am leaning toward {letter} so far."
     if careful:
-        fits = {
-            one: "fits every part of" if one == letter else "misses a part of" for one in options
-        }
-        steps = " ".join(
-            f"{one}: {text} {fits[one]} what is asked." for one, text in options.items()
-        )
-        reasons = f"Taking the options one by one. {steps} So option {letter} remains."
+        reasons = "Taking the options one by one. "
+        for one, text in options.items():
+            fits = "fits every part of" if one == letter else "misses a part of"
+            reasons += f"{one}: {text} {fits} what is asked. "
+        reasons += f"So option {letter} remains."
         return f"{answer} {f'<thinking>{reasons}</thinking>' if thinks else reasons}"
     guess = f"Option {letter} sounds familiar, so I would go with it."
     kinds = [f"{answer} {guess}", f"{guess} {options[letter]}, probably."]
@@ -107,7 +86,4 @@ def _policy(messages: Sequence[Message], example: Mapping[str, Any], rng: random
     return rng.choice(kinds)
 
 
-KINDS: dict[str, Callable[[Sequence[Message], Mapping[str, Any], random.Random], str]] = {
-    "policy": _policy,
-    "echo": _echo,
-}
+KINDS: dict[str, Callable[..., str]] = {"policy": _policy, "echo": _echo}

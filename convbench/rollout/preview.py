@@ -14,7 +14,7 @@ from convbench.engine.jobs import run_in_loop
 from convbench.errors import RunError
 from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.model import Model
-from convbench.models.open import batch_price_of, has_batches, price_of
+from convbench.models.open import has_batches, price_of
 from convbench.rollout.calls import SCRIPT, most_reply_tokens
 from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play_conversation
@@ -222,7 +222,9 @@ def call_price(
     if "/" not in model:
         return None
     resolved = resolve(model, specs=specs, short=short)
-    price = batch_price_of(resolved) if batch and has_batches(resolved) else price_of(resolved)
+    price = price_of(resolved)
+    if price is not None and batch and has_batches(resolved):
+        price = price.over(2)
     return price.cost_of(prompt, reply) if price else None
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from convbench.errors import FatalModelError, SpecError
 from convbench.models import aliases, open_model, prices, resolve
+from convbench.models.open import never_sent
 from convbench.models.prices import Price
 
 
@@ -119,9 +120,8 @@ def test_prices_from_the_list() -> None:
     assert prices.list_price("anthropic/gpt-4o-mini") is None
     assert prices.list_price("hosted_vllm/anything") is None
     assert Price(2.0, 3.0, 0.5).cost_of(10, 1, cached=4) == 12 + 2 + 3
-    for opus in ("anthropic/claude-opus-5-5", "anthropic/claude-opus-5-5-20260901"):
-        assert prices.read_capability(opus, "sampling_params") is False
-    assert prices.read_capability("hosted_vllm/anything", "sampling_params") is None
+    assert never_sent(resolve("anthropic/claude-opus-5-5")) == {"temperature", "top_p"}
+    assert never_sent(resolve("hosted_vllm/anything")) == set()
 
 
 def test_an_address_with_a_slash_at_its_end_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

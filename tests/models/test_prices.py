@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from convbench.models.prices import Price, cache_counts, list_price
+from convbench.models.prices import Price, list_price
+from convbench.models.replies import read_reply
 
 
 def test_prices_of_reads_and_writes() -> None:
@@ -23,8 +24,10 @@ def test_prices_of_reads_and_writes() -> None:
         ({"prompt_tokens_details": [1], "cache_read_input_tokens": "many"}, (0, 0)),
         ({"cache_read_input_tokens": -4, "cache_creation_input_tokens": 1e30}, (0, 0)),
     ]
-    for usage, counts in usages:
-        assert cache_counts(usage) == counts
+    for usage, (read, written) in usages:
+        counted = {"prompt_tokens": 100, "completion_tokens": 1, **usage}
+        body = {"choices": [{"message": {"content": "A."}}], "usage": counted}
+        assert read_reply("m", body, price=mine).cost_usd == mine.cost_of(100, 1, read, written)
 
 
 def test_a_long_prompt_has_its_own_price() -> None:
