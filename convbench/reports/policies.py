@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.models.weights_path import folder_of, weights_of
+from convbench.schema.experiment import POOLED
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 
@@ -111,7 +112,8 @@ def read_policy(run: Run, **more: Any) -> Policy:
         return policy
     label = recipe.get("label") or recipe.get("name") or run.path.name
     after = "" if policy.round is None else f" round {policy.round}"
-    return replace(policy, name=f"{label}{after}")
+    pooled = " (all tasks)" if run.path.name.startswith(POOLED) else ""
+    return replace(policy, name=f"{label}{after}{pooled}")
 
 
 def with_bases(family: Sequence[Policy]) -> list[Policy]:
