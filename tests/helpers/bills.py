@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.engine import Budget, Caller, Journal, RetryPolicy, Status
+from convbench.engine.budget import Estimate
 from convbench.engine.jobs import run_jobs, stop_reason
 from convbench.errors import ModelError
 from convbench.models import open_model
@@ -99,26 +100,46 @@ def spend(
     """Make `calls` calls with `cap` dollars, at most `flight` at once; return what came of it."""
     plan = Plan(latency_s=latency_s).changed(case.plan)
     with Provider(plan) as provider:
-        counted, stopped = 0.0, ""
+        peak = 0
         for _ in range(case.sessions):
-            counted, stopped = asyncio.run(_session(case, cap, folder, provider, flight, calls))
+            budget = WatchedBudget(usd=cap)
+            stopped = asyncio.run(_session(case, budget, folder, provider, flight, calls))
+            peak = max(peak, budget.peak)
         stats = provider.stats
     return Spent(
         stats.billed_prompt * INPUT + stats.billed_reply * OUTPUT,
-        counted,
+        budget.all.usd,
         stats.dearest_prompt * INPUT + stats.dearest_reply * OUTPUT,
         stats.calls,
-        stats.peak_in_flight,
+        peak,
         stopped,
     )
 
 
+class WatchedBudget(Budget):
+    """A budget that knows how many calls were held at most: a reply that has left the provider is
+    held until it is read here, which on a busy machine may take a while."""
+
+    held = peak = 0
+
+    def try_hold(self, need: Estimate) -> bool:
+        """Hold, and count."""
+        is_held = super().try_hold(need)
+        self.held += is_held
+        self.peak = max(self.peak, self.held)
+        return is_held
+
+    def settle(self, *arguments: Any, **more: Any) -> tuple[Estimate, bool]:
+        """Count, and settle."""
+        self.held -= 1
+        return super().settle(*arguments, **more)
+
+
 async def _session(
-    case: Case, cap: float, folder: Path, provider: Provider, flight: int, calls: int
-) -> tuple[float, str]:
+    case: Case, budget: Budget, folder: Path, provider: Provider, flight: int, calls: int
+) -> str:
     journal = Journal(folder / "calls.jsonl")
     journal.load_calls()
-    budget = Budget(usd=cap)
     budget.count_earlier("calls", journal.total_cost)
     policy = RetryPolicy(concurrency=flight, tries=3, backoff_s=0.01, dead=10**6)
     caller = Caller(journal, budget, policy, Status())
@@ -138,7 +159,7 @@ async def _session(
     _, stopped = await run_jobs(range(calls), work, flight)
     await model.aclose()
     journal.close()
-    return budget.all.usd, str(stopped or "")
+    return str(stopped or "")
 
 
 def main() -> None:
