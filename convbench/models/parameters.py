@@ -43,47 +43,51 @@ _CREDIT = "the account has no credit left, or reached a limit that lasts"
 _TOO_LONG = "the conversation is longer than the model's context"
 _FILTERED = "the provider's filter refused"
 _MODEL = "is the model's name right?"
+_CUT = "give a larger --max-tokens, or `headroom:` in models.yaml"
+_MOVED = "no redirect is followed; give the address that answers with --api-base"
 _CODES: tuple[tuple[Meaning, str, str], ...] = (
-    ("wait", "", "openrouter_in_flight_budget json_validate_failed throttlingexception "
-                 "modelnotreadyexception 1302 1303 1305 1312"),
-    ("stop", _CREDIT, "insufficient_quota credit_balance_exhausted billing_error arrearage "
-                      "organization_spend_limit_exceeded project_spend_limit_exceeded "
-                      "organization_usage_limit_exceeded enforced_spend_limit_reached "
-                      "exceeded_current_quota_error allocationquota.freetieronly 1112 1113 1121 "
-                      "1304 1308 1310"),
-    ("stop", "", "invalid_api_key api_key_invalid failed_precondition accessdeniedexception "
-                 "requestexpired 1220"),
+    ("wait", "", "openrouter_in_flight_budget json_validate_failed throttlingexception"),
+    ("wait", "", "modelnotreadyexception 1302 1303 1305 1312"),
+    ("stop", _CREDIT, "insufficient_quota credit_balance_exhausted billing_error arrearage"),
+    ("stop", _CREDIT, "organization_spend_limit_exceeded project_spend_limit_exceeded"),
+    ("stop", _CREDIT, "organization_usage_limit_exceeded enforced_spend_limit_reached"),
+    ("stop", _CREDIT, "exceeded_current_quota_error allocationquota.freetieronly"),
+    ("stop", _CREDIT, "1112 1113 1121 1304 1308 1310"),
+    ("stop", "", "invalid_api_key api_key_invalid failed_precondition accessdeniedexception"),
+    ("stop", "", "requestexpired 1220"),
     ("stop", _MODEL, "model_not_found deploymentnotfound 1211"),
     ("conversation", "", "string_above_max_length weight_exceeds_budget"),
     ("conversation", _FILTERED, "invalid_prompt 1301"),
     ("conversation", _TOO_LONG, "1261"),
-)  # fmt: skip
+)
 """(meaning, what to say, codes in lower case), whatever the status; the numbers are Zhipu's."""
+_LONG = (
+    r"context[ _](?:length|window|size)|maximum context|prompt is too long|too many tokens"
+    r"|model token limit|input is too long|longer than the maximum"
+)
+_REFUSED = (
+    r"polic(?:y|ies)|usage (?:guideline|rule)|safety|unsafe|moderation|content[ _-]?filter"
+    r"|content exists risk|high risk|inappropriate|data_?inspection|\bflagged\b|was filtered"
+    r"|repetitive patterns"
+)
 _WORDS: tuple[tuple[Meaning, str, tuple[int, ...], str], ...] = (
     ("unclear", "", (400, 422), r"\bschema|response_format"),
     ("stop", _CREDIT, (429,), r"per ?day|\blimit: 0\b|(?:/|\bper|\ba|\bthis) ?month\b"),
-    ("conversation", _TOO_LONG, (400, 403, 422, 500),
-     r"context[ _](?:length|window|size)|maximum context|prompt is too long|too many tokens"
-     r"|model token limit|input is too long|longer than the maximum"),
-    ("conversation", _FILTERED, (400, 403, 422),
-     r"polic(?:y|ies)|usage (?:guideline|rule)|safety|unsafe|moderation|content[ _-]?filter"
-     r"|content exists risk|high risk|inappropriate|data_?inspection|\bflagged\b|was filtered"
-     r"|repetitive patterns"),
-    ("conversation", "give a larger --max-tokens, or `headroom:` in models.yaml", (400,),
-     r"output limit was reached"),
+    ("conversation", _TOO_LONG, (400, 403, 422, 500), _LONG),
+    ("conversation", _FILTERED, (400, 403, 422), _REFUSED),
+    ("conversation", _CUT, (400,), r"output limit was reached"),
     ("stop", _CREDIT, (400,), r"\bcredit|\bbilling|api usage limits"),
     ("stop", "", (400,), r"\bapi[ _-]?key\b"),
-)  # fmt: skip
+)
 """(meaning, what to say, statuses, words of a refusal or of its codes), the first that fits."""
 _STATUS: dict[int, tuple[Meaning, str]] = {
     **dict.fromkeys((400, 422), ("unclear", "")),
     **dict.fromkeys((408, 409, 425, 429, 498), ("wait", "")),
-    **dict.fromkeys(range(301, 309), ("stop", "no redirect is followed; give the address that "
-                                              "answers with --api-base")),
+    **dict.fromkeys(range(301, 309), ("stop", _MOVED)),
     402: ("stop", _CREDIT),
     404: ("stop", _MODEL),
     413: ("conversation", ""),
-}  # fmt: skip
+}
 """Meaning of a status and what to say; of all others those from 500 on wait, and the rest stop."""
 _TOKENS = re.compile(r"\blimit:? (\d+).{0,40}?\brequested:? (\d+)", re.IGNORECASE)
 """Most tokens of a request or a minute, and those of this request."""

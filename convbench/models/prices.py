@@ -12,14 +12,16 @@ import orjson
 
 LIST = "model_prices_and_context_window_backup.json"
 OPENAI_LIKE = {
-    "openai", "hosted_vllm", "lm_studio", "llamafile", "openai_like", "custom_openai",
-    "aiohttp_openai",
-}  # fmt: skip
+    *("openai", "hosted_vllm", "lm_studio", "llamafile"),
+    *("openai_like", "custom_openai", "aiohttp_openai"),
+}
 """Providers that are called by our own client, not through litellm."""
 _COSTS = (
-    "input_cost_per_token", "output_cost_per_token",
-    "cache_read_input_token_cost", "cache_creation_input_token_cost",
-)  # fmt: skip
+    "input_cost_per_token",
+    "output_cost_per_token",
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+)
 
 
 @dataclass(frozen=True, slots=True)

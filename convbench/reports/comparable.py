@@ -10,8 +10,8 @@ from convbench.schema.base import field_differences
 from convbench.store import Run
 
 TEXTS = {"title", "reference"}
-NO_PROMPTS = TEXTS | {"name", "licence", "language", "protocol", "judge", "speakers", "sample",
-                      "source"}  # fmt: skip
+PARTS = {"protocol", "judge", "speakers", "sample", "source"}
+NO_PROMPTS = TEXTS | PARTS | {"name", "licence", "language"}
 """Keys of a task that change no prompt. Questions and speakers are compared on their own."""
 
 

@@ -83,8 +83,8 @@ def _judge_metrics(setting: Setting, judge: str) -> Iterator[Metric]:
     reward, alone = start + "reward", top not in found
     scale = rows[reward] / rows[start + top] if reward in rows and not alone else None
     if scale is None or scale.max() - scale.min() > 1e-9:
-        yield Metric(reward, f"{prefix} reward", digits=3, best=True, judge=judge,
-                     headline=compares and alone)  # fmt: skip
+        shown = compares and alone
+        yield Metric(reward, f"{prefix} reward", digits=3, best=True, judge=judge, headline=shown)
 
 
 def headlines(setting: Setting) -> list[Metric]:

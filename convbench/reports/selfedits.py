@@ -97,12 +97,12 @@ def _with_lines(setting: Setting, own: Policy, lines: Mapping[str, Values], judg
     """Return the setting with a policy for each line, compared with untrained edits."""
     import pandas as pd
 
+    rest = {f"{judge}/failed": 0.0, "failed": False, "flagged": False, "conversation_id": ""}
     measured = [
-        {"policy": name, "unit": passage, "group": passage, f"{judge}/accuracy": value,
-         f"{judge}/failed": 0.0, "failed": False, "flagged": False, "conversation_id": ""}
+        {"policy": name, "unit": passage, "group": passage, f"{judge}/accuracy": value} | rest
         for name, values in lines.items()
         for passage, value in values
-    ]  # fmt: skip
+    ]
     rows = pd.concat([setting.rows, pd.DataFrame(measured)], ignore_index=True)
     base = own.run.manifest.id
     added = {name: replace(own, name=name, base=base, planned=0, is_line=True) for name in lines}

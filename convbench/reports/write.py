@@ -117,12 +117,12 @@ def render_html(document: Document) -> str:
 
 
 LATEX_MARKS = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}", r"\textit{{{}}}")
-LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
-    "±": r"$\pm$", "−": r"$-$", "→": r"$\rightarrow$", "·": r"$\cdot$", "…": r"\ldots{}",
-}  # fmt: skip
+_SIGNS = '\\&%$#_{}~^<>|"±−→·…'
+_WRITTEN = (
+    r"\textbackslash{} \& \% \$ \# \_ \{ \} \textasciitilde{} \textasciicircum{} \textless{} "
+    r"\textgreater{} \textbar{} \textquotedbl{} $\pm$ $-$ $\rightarrow$ $\cdot$ \ldots{}"
+)
+LATEX = dict(zip(_SIGNS, _WRITTEN.split(), strict=True))
 
 
 def render_latex(document: Document) -> str:
