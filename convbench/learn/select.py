@@ -98,6 +98,8 @@ def select(runs: Sequence[Run], data: Data) -> Selection:
     TrainError if a run is not judged, has several judges and none is named, or one in two versions;
     if `data.mix` does not fit the runs; if nothing is left, or if all of several rewards are equal.
     """
+    if len({run.manifest.id for run in runs}) < len(runs):
+        raise TrainError("--run: found one run twice; to count it twice: --set data.mix=[2,1]")
     if data.mix and len(data.mix) != len(runs):
         raise TrainError(
             f"data.mix: found {len(data.mix)} for {len(runs)} run(s); expected one for each --run, "

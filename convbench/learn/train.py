@@ -371,6 +371,8 @@ def _check_settings(recipe: Recipe) -> None:
     quantized = recipe.lora is not None and recipe.lora.quantize != "none"
     if quantized and trainer in ("critic", "sweet", "distil"):
         raise SpecError(f"recipe {recipe.name!r}: lora.quantize: trainer {trainer} cannot use it")
+    if recipe.fit.packing and trainer in ("critic", *PAIRED):
+        raise SpecError(f"recipe {recipe.name!r}: fit.packing: trainer {trainer} cannot use it")
     if trainer == "distil" and recipe.distil is None:
         raise SpecError(f"recipe {recipe.name!r}: distil: missing; expected its settings")
     own = Path(recipe.loss.name).expanduser()

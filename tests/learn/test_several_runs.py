@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import convbench
-from convbench.errors import UsageError
+from convbench.errors import TrainError, UsageError
 from convbench.hub.send import publish_as_model
 from convbench.learn.rows import Chats, Row, weighted_material
 from convbench.learn.train import load_recipe
@@ -51,6 +51,11 @@ def rows_of(*runs: Run) -> list[Row]:
     recipe = load_recipe("refit", SpecOptions(), {})
     material = weighted_material(recipe, runs, Chats(check_weights("pocket"), "loss"), None)
     return list(material.tokenise(material.items, Counter()))
+
+
+def test_a_run_that_is_named_twice_is_refused(runs: list[Run]) -> None:
+    with pytest.raises(TrainError, match=r"one run twice.*data.mix"):
+        stages.train("refit", (runs[0].path, runs[0].path), dry_run=True)
 
 
 @pytest.mark.exhaustive

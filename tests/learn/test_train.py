@@ -270,3 +270,9 @@ def test_unknown_recipes_and_those_without_a_trainer_are_refused(run: Run) -> No
         train("refit", [run], specs=SpecOptions(sets=("trainer=null",)))
     with pytest.raises(SpecError):
         train("gone", [run], specs=SpecOptions())
+
+
+@pytest.mark.parametrize("setting", ["fit.packing=true", "loss.name=ppo"])
+def test_settings_that_a_learner_of_pairs_does_not_use_are_refused(setting: str, run: Run) -> None:
+    with pytest.raises(SpecError, match=r"step-dpo.*trainer preference"):
+        train("step-dpo", [run], specs=SpecOptions(sets=(setting,)))
