@@ -271,7 +271,7 @@ def through_engine(
         if kept is not None:
             kept.load_calls()
         try:
-            caller = Caller(kept, retry=policy)
+            caller = Caller(kept, retry=policy or RetryPolicy())
             return await caller.complete(model, HELLO, Sampling(max_tokens=9), key="k")
         finally:
             await model.aclose()
