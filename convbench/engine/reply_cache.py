@@ -52,7 +52,7 @@ class ReplyCache:
     def _usable(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, ValueError) as error:
             raise RunError(
                 f"{self.path}: cannot be used as a cache of replies: {error}; name another with "
                 "--cache FILE, or remove it"
@@ -63,7 +63,7 @@ class ReplyCache:
         with self._usable():
             query = "SELECT record FROM replies WHERE name = ?"
             row = self._database.execute(query, (name,)).fetchone()
-        return None if row is None else replace(REPLY.validate_json(row[0]), cost_usd=0.0)
+            return None if row is None else replace(REPLY.validate_json(row[0]), cost_usd=0.0)
 
     def put(self, name: str, completion: Completion) -> None:
         """Store a reply under a name, in place of an earlier one, with keys redacted."""

@@ -74,6 +74,14 @@ def test_what_is_no_cache_is_one_line(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text().startswith("these are")
 
 
+def test_a_record_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    cache = ReplyCache(tmp_path / "replies.db")
+    cache._database.execute("INSERT INTO replies VALUES ('a', '{')")
+    with pytest.raises(RunError, match=r"replies\.db: cannot be used as a cache"):
+        cache.get("a")
+    cache.close()
+
+
 def test_processes_side_by_side_lose_nothing(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
