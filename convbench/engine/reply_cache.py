@@ -53,8 +53,9 @@ class ReplyCache:
         try:
             yield
         except (OSError, sqlite3.Error, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             raise RunError(
-                f"{self.path}: cannot be used as a cache of replies: {error}; name another with "
+                f"{self.path}: cannot be used as a cache of replies: {why}; name another with "
                 "--cache FILE, or remove it"
             ) from None
 

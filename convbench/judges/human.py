@@ -188,5 +188,6 @@ def _parse_score(where: str, name: str, value: Any, spec: JudgeSpec) -> float:
         number = math.nan
     low, high = spec.score_limits(name)
     if not low <= number <= high:
-        raise DataError(f"{where}: {name} is {value!r}; expected a number from {low:g} to {high:g}")
+        found = f"{value!r:.60}"
+        raise DataError(f"{where}: {name} is {found}; expected a number from {low:g} to {high:g}")
     return number

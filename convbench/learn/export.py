@@ -62,6 +62,9 @@ def export_run(
     if target == "atif" and recipe is not None:
         raise UsageError("--to atif: a trajectory has no weight; expected no --recipe")
     folder, specs = run.path / "export" / target, specs or SpecOptions()
+    for file in [] if out else folder.rglob("*.jsonl"):
+        if file.is_symlink():  # it came with the run, and may lead anywhere
+            file.unlink()
     load_plugins(specs)
     if recipe is None:
         for option, value in (("--scale", scale), ("--judge", judge), ("--set", specs.sets)):

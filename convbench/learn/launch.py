@@ -293,13 +293,13 @@ def _failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
         smaller = max(1, fit.batch_size // 2)
         keep = "" if fit.batch else f" --set fit.accumulation={2 * fit.accumulation}"
         return (
-            f"out of memory with fit.batch_size {fit.batch_size}; try --set "
+            f"the worker ran out of memory with fit.batch_size {fit.batch_size}; try --set "
             f"fit.batch_size={smaller}{keep} (the same step), --set "
             "fit.gradient_checkpointing=true, --set data.max_length=2048, --set lora.r=8, or "
             "--launch zero3"
         )
     raised = next((line for line in lines if _RAISED.match(line)), " / ".join(lines[-3:]))
-    return f"the program failed with exit code {code}: {raised}"
+    return f"the worker failed with exit code {code}: {raised}"
 
 
 def _load_launch(name: str, context: Context) -> LaunchSpec:

@@ -22,7 +22,6 @@ from convbench.engine import (
     run_in_loop,
     show_progress,
 )
-from convbench.engine.batches import BatchQueue, open_batches
 from convbench.engine.reply_cache import ReplyCache
 from convbench.engine.session import Session
 from convbench.errors import RunError
@@ -142,10 +141,12 @@ async def open_caller(
         if options.cache is not None:
             caller.cache = ReplyCache(options.cache)
             stack.callback(caller.cache.close)
-        batched = [model for model in models if model.batches is not None]
-        if batched and (options.batch or open_batches(run.path)):
-            caller.batches = BatchQueue(caller, batched, sends=options.batch)
-            stack.push_async_callback(caller.batches.aclose)
+        if batched := [model for model in models if model.batches is not None]:
+            from convbench.engine.batches import BatchQueue, open_batches
+
+            if options.batch or open_batches(run.path):
+                caller.batches = BatchQueue(caller, batched, sends=options.batch)
+                stack.push_async_callback(caller.batches.aclose)
         with show_progress(status, label, quiet=options.quiet):
             yield caller
 

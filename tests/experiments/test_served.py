@@ -60,6 +60,6 @@ def test_an_interpreter_without_vllm_is_missing_before_anything_begins(
     monkeypatch.chdir(tmp_path)
     Path("served.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setenv("CONVBENCH_VLLM_PYTHON", "/nowhere/python")
-    with pytest.raises(PreflightError, match="found no program /nowhere/python"):
+    with pytest.raises(PreflightError, match=r"found no vLLM.*found /nowhere/python"):
         stages.experiment("served.yaml", run=Path("root"))
     assert not Path("root").exists()

@@ -258,11 +258,12 @@ def test_a_pass_that_fails_fails_its_calls_and_no_later_one(weights: Path) -> No
             if len(passes) in (1, 4):
                 raise RuntimeError("out of memory")
 
-        model._engine.model.register_forward_pre_hook(fail)
+        failing = model._engine.model.register_forward_pre_hook(fail)
         short = Sampling(temperature=0, max_tokens=5)
         calls = (model.complete(prompt(n), short, key=str(n)) for n in range(3))
         ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 120)
         assert "out of memory" in [str(end) for end in ends]
+        failing.remove()
         return await asyncio.wait_for(model.complete(prompt(3), short, key="x"), 120)
 
     assert run(weights, work).content == generated(weights, prompt(3), 5)

@@ -119,9 +119,8 @@ def _calls_are_told(path: Path) -> None:
     [
         ({"api_keys": ["right"]}, "OPENAI_API_KEY"),
         ({"models": ["another"]}, "m"),
-        ({"refuse": {"messages": "unsupported_parameter"}}, "messages"),
     ],
-    ids=["wrong key", "unknown model", "refused parameter"],
+    ids=["wrong key", "unknown model"],
 )
 def test_what_no_retry_mends_is_said_at_once(
     provider: str, tmp_path: Path, config: dict[str, object], words: str
