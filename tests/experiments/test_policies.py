@@ -17,6 +17,7 @@ from convbench.experiments.scheduler import tasks_of
 from convbench.models.devices import placement_of
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, devices_as_pairs, parse_devices
+from convbench.reports.document import mean_of
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.experiments.ran import ran
@@ -225,5 +226,10 @@ def test_win_rates_are_over_gpt_4os_pages(tmp_path: Path, monkeypatch: pytest.Mo
     page = "<html><body><h1>Hello</h1><button>Go</button></body></html>"
     spec = {**collaboration(tmp_path, "colbench-frontend", page), "judges": ["render"]}
     result = run_collaboration(spec, tmp_path, designer, monkeypatch)
-    assert names(result, "wins") == ["gpt-4o over Base"]
+    assert result.report is not None
+    tables = {t.name: t for part in result.report.document.parts for t in part.tables}
+    place = [column.key for column in tables["results"].columns].index("won")
+    won = {str(row.cells[0]): row.cells[place] for row in tables["results"].rows}
+    assert mean_of(won["Base"]) == 0  # GPT-4o draws the better page
+    assert won["gpt-4o"] is None
     assert "  printed" not in printed_names(result)  # another measure than CLIP's
