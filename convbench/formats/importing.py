@@ -10,6 +10,7 @@ What is irregular is kept as far as it can be. What cannot be is left out and co
 with one example; a file is refused only if nothing in it can be read.
 """
 
+import errno
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -86,6 +87,8 @@ def import_logs(
             run.store_judge(mark, _judge(importer.rewards))
             run.path.replace(target)
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another import was first
+            raise RunError(f"{target}: already exists and is not empty; choose another") from None
         raise disk_error(target, error) from None
     return _result(Run.open(target), importer)
 
