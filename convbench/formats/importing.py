@@ -68,8 +68,9 @@ def import_logs(
             pass
         importer.finish(source)
         return _result(None, importer)
+    taken = RunError(f"{target}: already exists and is not empty; choose another with --run DIR")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RunError(f"{target}: already exists and is not empty; choose another with --run DIR")
+        raise taken
     try:
         with make_workspace(target.parent, ".import-") as space, ExitStack() as stack:
             folder = space / "run"
@@ -88,7 +89,7 @@ def import_logs(
             run.path.replace(target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another import was first
-            raise RunError(f"{target}: already exists and is not empty; choose another") from None
+            raise taken from None
         raise disk_error(target, error) from None
     return _result(Run.open(target), importer)
 
