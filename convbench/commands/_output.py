@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from convbench.rollout.build import BuildSummary
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
-    from convbench.util.words import Structured
 
 out = Terminal(highlight=False)
 err = Terminal(stderr=True, highlight=False)
@@ -177,11 +176,11 @@ def print_messages(speaker: str, messages: Sequence[Message], more: str = "") ->
         out.print(Text(make_printable(text_of(message["content"]))), soft_wrap=True)
 
 
-def print_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
+def print_reply_schema(schema: Mapping[str, Any]) -> None:
     """Print the schema for a judge's reply, and how it is sent to the model."""
     out.print()
-    way = "a tool that it must call" if how == "tool" else "response_format"
-    out.print(f"[cyan]schema of the reply[/] ({way}; without support for schemas: plain text)")
+    how = "response_format; without support for schemas: plain text"
+    out.print(f"[cyan]schema of the reply[/] ({how})")
     out.print(Text(make_printable(json.dumps(schema, ensure_ascii=False))), soft_wrap=True)
 
 

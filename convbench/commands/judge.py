@@ -320,7 +320,7 @@ def print_judge_preview(preview: JudgePreview) -> None:
     if preview.messages:
         print_messages("judge", preview.messages)
         if preview.reply_schema is not None:
-            print_reply_schema(preview.reply_schema, preview.structured)
+            print_reply_schema(preview.reply_schema)
         out.print()
     estimate = preview.estimate
     print_fact("verdicts", f"{estimate.conversations:,} to give")

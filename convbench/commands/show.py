@@ -174,7 +174,7 @@ def _print_spec(spec: ResolvedSpec) -> None:
     elif spec.messages:
         print_messages("judge", spec.messages)
         if spec.reply_schema is not None:
-            print_reply_schema(spec.reply_schema, "json_schema")
+            print_reply_schema(spec.reply_schema)
 
 
 READ = ("answer", "gives_answer")

@@ -202,11 +202,6 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     return ([] if only_results else [said]) + results
 
 
-def read_messages(items: Iterable[Any], **own: Any) -> list[LogMessage]:
-    """Return the messages of the items of a chat."""
-    return [message for item in items for message in read_message(item, **own)]
-
-
 def response_items(items: Iterable[Any], **own: Any) -> list[LogMessage]:
     """Return the messages of items of OpenAI's Responses, in order; items of other kinds, such as
     a search that the provider ran, are calls with what of their arguments can be read."""

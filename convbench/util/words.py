@@ -15,6 +15,5 @@ ErrorKind = Literal["clustered", "naive"]
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How long a model should reason, in the providers' own words (`reasoning_effort`)."""
-Structured = Literal["json_schema", "tool", "text"]
-"""How a model is made to follow a JSON schema: `response_format`, a tool that it must call, or not
-at all."""
+Structured = Literal["json_schema", "text"]
+"""How a model is made to follow a JSON schema: `response_format`, or not at all."""
