@@ -11,14 +11,14 @@ What does not fit is kept as it can be kept, and counted.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate, groupby
 from typing import Any
 
 from pydantic import ValidationError
 
-from convbench.formats.log import Item, LeftOut, LogConversation, LogMessage
+from convbench.formats.log import Item, Items, LeftOut, LogConversation, LogMessage
 from convbench.formats.values import parsed
 from convbench.schema import Reasoning, ToolCall, ToolResult, ToolRound, Turn, fingerprint
 from convbench.schema.chat import FinishReason
@@ -26,10 +26,11 @@ from convbench.schema.chat import FinishReason
 CUT = ("length", "max_tokens", "max_output_tokens", "incomplete")  # why a reply ended that was cut
 SPEAKERS = {"user": ("teacher", "say"), "system": ("system", "note")}  # (speaker, step) by role
 LOOKED = 8  # turns in which the call of a result is looked for
-Folded = tuple[str, tuple[Turn, ...]]
 
 
-def fold(log: LogConversation, counts: Counter[str], policy: str | None = None) -> Folded:
+def fold(
+    log: LogConversation, counts: Counter[str], policy: str | None = None
+) -> tuple[str, tuple[Turn, ...]]:
     """Return the system prompt and the turns of a conversation; what was joined, cut or unpaired is
     added to `counts`.
 
@@ -61,10 +62,9 @@ def fold(log: LogConversation, counts: Counter[str], policy: str | None = None) 
 
 
 def _cast(messages: list[LogMessage], policy: str) -> None:
-    """Give the assistant's role to the messages of the policy; a model is one of several
-    assistants, whose replies are context."""
-    own = [policy in (m.name, m.model, m.role) and m.role != "tool" for m in messages]
+    # A model is one of several assistants, whose replies are context; a name or role is one side.
     is_model = not any(policy in (m.name, m.role) for m in messages)
+    own = [m.role != "tool" and policy in (m.name, m.model, m.role) for m in messages]
     if not any(own):
         raise LeftOut(f"no message of {policy}")
     for message, is_own in zip(messages, own, strict=True):
@@ -130,15 +130,12 @@ def _turns(messages: list[LogMessage], counts: Counter[str]) -> list[list[LogMes
 
 
 def _pair(turns: list[list[LogMessage]], result: LogMessage) -> bool:
-    """Give a result to the open call of its id, else to the first open call of the newest reply
-    that has one; return whether there is one."""
-    replies = [reply for turn in turns[-LOOKED:] for reply in turn if reply.calls]
-    for mark in dict.fromkeys((result.call_id or None, None)):
-        for call in (call for reply in reversed(replies) for call in reply.calls):
-            if call.result is None and mark in (None, call.id):
-                call.result = result
-                return True
-    return False
+    replies = [reply for turn in turns[-LOOKED:] for reply in turn]
+    open_calls = [c for reply in reversed(replies) for c in reply.calls if c.result is None]
+    of_its_id = (call for call in open_calls if result.call_id and call.id == result.call_id)
+    if call := next(of_its_id, None) or next(iter(open_calls), None):
+        call.result = result
+    return call is not None
 
 
 def _turn(replies: list[LogMessage]) -> Turn:
@@ -172,8 +169,6 @@ def _reasoning(message: LogMessage) -> Reasoning | None:
 
 
 def _round(reply: LogMessage) -> ToolRound:
-    """Return a reply's calls, each under its own id unless that is missing or there twice, and
-    their results."""
     calls: dict[str, ToolCall] = {}
     results = []
     for place, call in enumerate(reply.calls):
@@ -185,7 +180,7 @@ def _round(reply: LogMessage) -> ToolRound:
     return ToolRound(content=reply.text, reasoning=said, calls=made, results=tuple(results))
 
 
-def without_copies(items: Iterable[Item], counts: Counter[str]) -> Iterator[Item]:
+def without_copies(items: Iterable[Item], counts: Counter[str]) -> Items:
     """Yield the items without each conversation that a later or earlier one of the same id, or of
     the same task and trial, begins with: programs log the whole history with every request.
 
@@ -194,14 +189,13 @@ def without_copies(items: Iterable[Item], counts: Counter[str]) -> Iterator[Item
     for _, some in groupby(items, _copy_key):
         logs: list[Any] = list(some)
         parts = [_beginnings(log.messages) for log in logs] if len(logs) > 1 else [[]]
-        begun: set[str] = set()
-        whole = []
-        for place in sorted(range(len(logs)), key=lambda place: -len(parts[place])):
-            if not parts[place] or parts[place][-1] not in begun:
-                whole.append(place)
-            begun.update(parts[place])
-        counts["copies that another conversation begins with"] += len(logs) - len(whole)
-        yield from (logs[place] for place in sorted(whole))
+        begun = {digest for part in parts for digest in part[:-1]}
+        for log, part in zip(logs, parts, strict=True):
+            if part and part[-1] in begun:
+                counts["copies that another conversation begins with"] += 1
+            else:
+                begun.update(part[-1:])
+                yield log
 
 
 def _copy_key(item: Item) -> object:

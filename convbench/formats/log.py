@@ -18,15 +18,16 @@ from convbench.errors import ConvbenchError
 
 Role = Literal["system", "user", "assistant", "tool"]
 Usage = tuple[int | None, int | None, float | None]  # tokens of prompt and reply, dollars
-MALFORMED = (TypeError, KeyError, AttributeError, ValueError, IndexError)
-IRREGULAR = (*MALFORMED, RecursionError, OverflowError)
-"""What reading a value of another shape than expected raises."""
+# What reading a value of another shape than expected raises.
+IRREGULAR = (TypeError, LookupError, AttributeError, ValueError, RecursionError, OverflowError)
 
 
 class LeftOut(ConvbenchError):
-    """A record from which no conversation comes, with the reason; it is counted by it."""
+    """A record from which no conversation comes, with the reason, by which it is counted."""
 
-    where = ""  # the place of the record
+    def __init__(self, reason: str, where: str = "") -> None:
+        super().__init__(reason)
+        self.where = where  # the place of the record
 
 
 @dataclass(slots=True)
@@ -69,8 +70,7 @@ class LogConversation:
     trial: int | None = None  # number among the tries at the question
     group: Any = None  # the independent unit
     split: Any = None
-    rewards: dict[str, Any] = field(default_factory=dict)
-    """Scores by name: `reward` is the main one, else `overall…`, else the only one."""
+    rewards: dict[str, Any] = field(default_factory=dict)  # by name; see `values.named_scores`
     question: str | None = None
     choices: list[str] = field(default_factory=list)
     answer: str | None = None
@@ -101,17 +101,18 @@ class LogConversation:
             self.dropped["lines that cannot be read"] += 1
 
 
-Item = LogConversation | LeftOut
+Item = LogConversation | LeftOut  # what a reader makes of a record
 Items = Iterator[Item]
-"""What a reader makes of a record."""
 
 
-def each(items: Iterable[Any], read: Callable[[Any], Item]) -> Items:
-    """Yield what `read` makes of each item; one of another shape is left out with its reason."""
+def each(items: Iterable[Any], read: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield what `read` makes of each item; one of another shape is left out with its reason:
+    whatever hostile data makes a reader raise, it is no fault of the program."""
     for item in items:
         try:
-            yield read(item)
-        except LeftOut as reason:
-            yield reason
-        except IRREGULAR as error:
-            yield LeftOut(f"not of the format ({type(error).__name__})")
+            made = read(item)
+            yield from [made] if isinstance(made, LogConversation) else made
+        except (LeftOut, *IRREGULAR) as error:
+            odd = f"not of the format ({type(error).__name__})"
+            reason = str(error) if isinstance(error, LeftOut) else odd
+            yield LeftOut(reason, getattr(item, "where", ""))

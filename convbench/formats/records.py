@@ -4,85 +4,90 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from statistics import fmean
+from string import ascii_uppercase
 from typing import Any
-
-from pydantic import BaseModel
 
 from convbench import __version__
 from convbench.errors import DataError
+from convbench.formats import values
 from convbench.formats.dialects import wire_tools
 from convbench.formats.fold import fold
-from convbench.formats.log import IRREGULAR, LeftOut, LogConversation
-from convbench.formats.reading import ImportPlan, Seen, read_logs, rows_inside
-from convbench.formats.values import (
-    as_mapping,
-    as_number,
-    as_text,
-    as_time,
-    first_of,
-    named_scores,
-)
+from convbench.formats.log import Item, LeftOut, LogConversation, each
+from convbench.formats.reading import ImportPlan, read_logs, rows_inside
+from convbench.formats.values import as_mapping, as_number, as_text, named_scores
 from convbench.schema import Choice, Conversation, Example, Failure, Turn, Verdict, fingerprint
 from convbench.source import normal_split, open_source
 
 DEEPEST = 24  # most levels of a value of metadata; what lies deeper is not stored
 TESTED = 0.2  # share of the groups that `split_by` puts into test
+REASONS = 8  # most reasons for leaving out that are told
 UNNAMED = "conversations with several scores, none of them the reward; --map reward=NAME picks one"
 Turns = tuple[Turn, ...]
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+Record = Conversation | Verdict | Example
+FILES = {Conversation: "conversations.jsonl", Verdict: "verdicts.jsonl", Example: "examples.jsonl"}
 
 
 class Importer:
     """Makes records of logged conversations, numbered and grouped by their questions.
 
-    In memory are a few hundred bytes a question: its samples, its split and a digest of what all
-    its samples must agree on.
+    In memory are the questions, about two kilobytes each.
     """
 
     def __init__(self, plan: ImportPlan, run_id: str, name: str, judge: str) -> None:
         self.plan, self.run_id, self.name = plan, run_id, name
         self.judge = judge  # fingerprint of the judge of imported rewards
         self.ended = datetime.now(UTC).isoformat(timespec="seconds")
-        self.seen = Seen()
+        self.formats: Counter[str] = Counter()  # files
+        self.notes: Counter[str] = Counter()  # what was kept in another form, by kind
+        self.left_out: Counter[str] = Counter()  # records without a conversation, by reason
+        self.first_place: dict[str, str] = {}  # by the same reason
         self.count: Counter[str] = Counter()  # conversations, policy turns, calls and the like
         self.models: Counter[str] = Counter()
         self.metadata: Counter[str] = Counter()
         self.rewards: list[float] = []
+        self.examples: dict[str, Example] = {}  # the questions, complete at the end
         self.samples: Counter[str] = Counter()  # conversations by question
-        self.agreed: dict[str, str] = {}  # by question, a digest of its answer and hidden fields
-        self.split_of: dict[str, str] = {}  # split by group
-        self.sizes: Counter[str] = Counter()  # conversations by group
+        self.split_of: dict[str, str] = {}  # by group
         self.times: dict[str, float] = {}  # by group, when it began
         self.most_turns = 0
         self.given = _rewards_by_key(plan) if plan.rewards else {}
 
-    def records(self, source: str) -> Iterator[tuple[str, BaseModel]]:
-        """Yield (file of a run, record) of a source in order; counts are complete at the end."""
+    def records(self, source: str) -> Iterator[Record]:
+        """Yield the conversations and rewards of a source in order, then the questions; counts are
+        complete at the end. Raise DataError if nothing was read, no row matched the file of
+        rewards, more was left out than `fail_on` allows, or a group has no time to split by."""
         files, self.digest = open_source(source)
-        for log in read_logs(files, self.plan, self.seen):
-            try:
-                records = self._records_of(log)
-            except LeftOut as reason:
-                self.seen.leave_out(log.where, str(reason))
-            except IRREGULAR as error:
-                self.seen.leave_out(log.where, f"cannot be stored ({type(error).__name__})")
+        for made in each(read_logs(files, self.plan, self.formats, self.notes), self._records_of):
+            if isinstance(made, LeftOut):
+                self.left_out[str(made)] += 1
+                self.first_place.setdefault(str(made), made.where)
             else:
-                yield from records
+                yield made
+        self._check(source)
+        if self.plan.split_by == "time":
+            self._split_by_time()
+        yield from self.examples.values()
 
-    def _records_of(self, log: LogConversation) -> list[tuple[str, BaseModel]]:
-        notes: Counter[str] = Counter()
+    def left_out_lines(self) -> list[str]:
+        """Return a line for each reason: how many records, why, and the first place."""
+        listed = self.left_out.most_common(REASONS)
+        lines = [f"{n} left out: {why}; first: {self.first_place[why]}" for why, n in listed]
+        more = self.left_out.total() - sum(count for _, count in listed)
+        return lines + ([f"{more} left out for other reasons"] if more else [])
+
+    def _records_of(self, log: Item) -> list[Record]:
+        if isinstance(log, LeftOut):
+            raise log
+        notes: Counter[str] = Counter(log.dropped)
         system, turns = fold(log, notes, self.plan.policy)
-        example, facts = self._example(log, system, turns)
-        key, group, scores = example.example_id, example.group_id, named_scores(log.rewards)
-        reward = self._reward(log, scores)
+        example, scores = self._example(log, system, turns), named_scores(log.rewards)
+        key, group, reward = example.example_id, example.group_id, self._reward(log, scores)
         if scores and reward is None:
             log.metadata = {**log.metadata, "scores": scores}
             notes[UNNAMED] += 1
         conversation = self._conversation(log, system, turns, key)
-        records: list[tuple[str, BaseModel]] = [("conversations", conversation)]
-        records += [] if key in self.agreed else [("examples", example)]
+        records: list[Record] = [conversation]
         if reward is not None and log.failure is None:
-            self.rewards.append(reward)
             verdict = Verdict(
                 conversation_id=conversation.conversation_id,
                 judge="imported",
@@ -91,13 +96,13 @@ class Importer:
                 reward=reward,
                 ended=self.ended,
             )
-            records.append(("verdicts", verdict))
+            records.append(verdict)
+            self.rewards.append(reward)
         self.samples[key] += 1
-        self.sizes[group] += 1
         self.split_of[group] = example.split
-        if self.agreed.setdefault(key, facts) != facts:
+        if not _is_same(self.examples.setdefault(key, example), log):
             notes["conversations whose hidden fields differ from their question's"] += 1
-        if (time := as_time(log.time)) is not None:
+        if (time := values.as_time(log.time)) is not None:
             self.times[group] = min(time, self.times.get(group, time))
         own = [turn for turn in turns if turn.speaker == "assistant"]
         self.most_turns = max(self.most_turns, len(own))
@@ -111,26 +116,26 @@ class Importer:
         models = list(dict.fromkeys(message.model for message in log.messages if message.model))
         self.models.update(models or filter(None, [as_text(log.metadata.get("model"))]))
         self.metadata.update(log.metadata.keys())
-        self.seen.notes += notes + log.dropped
+        self.notes += notes
         return records
 
-    def _example(self, log: LogConversation, system: str, turns: Turns) -> tuple[Example, str]:
-        """Return the question of a conversation, and a digest of what its samples agree on. One
-        whose question or group is in another split is left out."""
+    def _example(self, log: LogConversation, system: str, turns: Turns) -> Example:
+        """Return the question of a conversation. One whose question or group is in another split is
+        left out."""
         first = next((str(turn.content) for turn in turns if turn.speaker == "teacher"), "")
-        hidden = plain(log.hidden)
-        facts = fingerprint(log.answer, hidden)
+        log.hidden = plain(log.hidden)
         key = log.task or log.group or fingerprint(system or None, log.question, first)
-        if not (log.task or log.group) and self.agreed.get(key, facts) != facts:
-            key = fingerprint(key, facts)  # the same words, another question
+        known = self.examples.get(key)
+        if not (log.task or log.group) and known and not _is_same(known, log):
+            key = fingerprint(key, fingerprint(log.answer, log.hidden))  # the same words, another
         group = log.group or key
         split = normal_split(None if self.plan.split_by else log.split) or "train"
         if self.plan.split_by == "group":
             split = "test" if int(fingerprint(group), 16) % 1000 < 1000 * TESTED else "train"
         if self.split_of.get(group, split) != split:
             raise LeftOut(f"in {split}, but its question or group is in {self.split_of[group]}")
-        choices = zip(LETTERS, log.choices, strict=False)
-        example = Example(
+        choices = zip(ascii_uppercase, log.choices, strict=False)
+        return Example(
             example_id=key,
             task=self.name,
             split=split,
@@ -138,18 +143,16 @@ class Importer:
             question=as_text(log.question) or first,
             choices=tuple(Choice(label=letter, text=text) for letter, text in choices),
             answer=log.answer,
-            hidden=hidden,
+            hidden=log.hidden,
         )
-        return example, facts
 
     def _conversation(
         self, log: LogConversation, system: str, turns: Turns, key: str
     ) -> Conversation:
         split = None if normal_split(log.split) == log.split else log.split
         named = {"id": log.id, "trial": log.trial, "parent": log.parent, "split": split}
-        metadata = {k: v for k, v in named.items() if v is not None} | log.metadata
         extras = [message.extra for message in log.messages]
-        metadata |= {"message_fields": extras} if any(extras) else {}
+        metadata = {k: v for k, v in named.items() if v is not None} | log.metadata
         temperature = as_number(log.temperature)
         return Conversation(
             key=f"{key}/{self.samples[key]}",
@@ -160,7 +163,7 @@ class Importer:
             systems={"assistant": system} if system else {},
             turns=turns,
             tools=tuple(wire_tools(log.tools)),
-            metadata=plain(metadata),
+            metadata=plain(metadata | ({"message_fields": extras} if any(extras) else {})),
             stop=None if log.failure else log.stop,
             failure=Failure.from_message("HarnessError", log.failure) if log.failure else None,
             version=__version__,
@@ -168,8 +171,7 @@ class Importer:
         )
 
     def _reward(self, log: LogConversation, scores: dict[str, float]) -> float | None:
-        """Return the reward of a conversation: of the second file, of the policy by its name, of
-        the field that `names` says, or its own; None without one."""
+        # of the second file, of the policy by its name, of the field that `names` says, or its own
         marks = map(str, (log.metadata.get(self.plan.key or ""), log.id, log.task))
         given = next((self.given[mark] for mark in marks if mark in self.given), None)
         self.count["matched"] += given is not None
@@ -177,32 +179,38 @@ class Importer:
         own = (scores.get(name) for name in (self.plan.policy or asked, asked, "reward"))
         return next((score for score in (given, *own) if score is not None), None)
 
-    def finish(self, source: str) -> None:
-        """Split by time if that is asked for: the groups that began last go into test. Raise
-        DataError if nothing was read, no row matched the file of rewards, more was left out than
-        `fail_on` allows, or a group has no time."""
-        plan, lines = self.plan, "; ".join(self.seen.left_out_lines()[:3])
-        if not self.count["conversations"]:
+    def _check(self, source: str) -> None:
+        plan, lines = self.plan, "; ".join(self.left_out_lines()[:3])
+        if not self.examples:
             raise DataError(f"{source}: found no conversation; {lines or 'no rows'}")
         if plan.rewards and not self.count["matched"]:
             raise DataError(f"--rewards {plan.rewards}: no id of --key {plan.key} matches")
-        most = as_number((plan.fail_on or "inf").removesuffix("%"))
-        if plan.fail_on and most is None:
-            raise DataError(f"--fail-on {plan.fail_on}: expected a number, or a percentage like 5%")
-        count = self.seen.left_out.total()
-        total = count + self.count["conversations"]
-        share = total / 100 if (plan.fail_on or "").endswith("%") else 1
-        if most is not None and count > most * share:
-            raise DataError(f"{source}: {count} of {total} rows were left out: {lines}")
-        if plan.split_by == "time":
-            if missing := len(self.split_of) - len(self.times):
-                raise DataError(
-                    f"--split-by time: {missing} of {len(self.split_of)} groups have no time; "
-                    "expected timestamp, created_at or the like in each; or --split-by group"
-                )
-            order = sorted(self.times, key=lambda group: self.times[group])
-            tested = order[len(order) - round(TESTED * len(order)) :]
-            self.split_of = dict.fromkeys(order, "train") | dict.fromkeys(tested, "test")
+        if plan.fail_on:
+            most = as_number(plan.fail_on.removesuffix("%"))
+            if most is None:
+                expected = "expected a number, or a percentage like 5%"
+                raise DataError(f"--fail-on {plan.fail_on}: {expected}")
+            count = self.left_out.total()
+            total = count + self.count["conversations"]
+            if count > (most * total / 100 if plan.fail_on.endswith("%") else most):
+                raise DataError(f"{source}: {count} of {total} rows were left out: {lines}")
+
+    def _split_by_time(self) -> None:
+        """Put the groups that began last into test."""
+        if missing := len(self.split_of) - len(self.times):
+            raise DataError(
+                f"--split-by time: {missing} of {len(self.split_of)} groups have no time; "
+                "expected timestamp, created_at or the like in each; or --split-by group"
+            )
+        order = sorted(self.times, key=lambda group: self.times[group])
+        tested = set(order[len(order) - round(TESTED * len(order)) :])
+        for key, example in self.examples.items():
+            split = "test" if example.group_id in tested else "train"
+            self.examples[key] = example.model_copy(update={"split": split})
+
+
+def _is_same(example: Example, log: LogConversation) -> bool:
+    return (example.answer, example.hidden) == (log.answer, log.hidden)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -227,7 +235,7 @@ def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
     files, _ = open_source(str(plan.rewards))
     for place, value in (row for file in files for row in file.rows()):
         for fields in (as_mapping(row) for _, row in rows_inside(place, value)):
-            number = as_number(first_of(fields, "reward", "score", "label", "value"))
+            number = as_number(values.first_of(fields, "reward", "score", "label", "value"))
             if fields.get(plan.key) is not None and number is not None:
                 found[str(fields[plan.key])].append(number)
     if not found:
