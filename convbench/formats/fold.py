@@ -39,7 +39,7 @@ def fold(
     """
     if policy not in (None, "assistant"):
         _cast(log.messages, str(policy))
-    messages = _join_groups(log.messages)
+    messages = list(log.messages)
     system: dict[str, None] = {}
     while messages and messages[0].role == "system":
         system[messages.pop(0).text] = None
@@ -75,58 +75,50 @@ def _cast(messages: list[LogMessage], policy: str) -> None:
             message.role = "assistant" if is_model else "user"
 
 
-def _join_groups(messages: Iterable[LogMessage]) -> list[LogMessage]:
-    """Return messages in which the pieces of one reply (one `group`) are one, at the place of the
-    first; a thought alone belongs to the assistant's next message."""
-    out: list[LogMessage] = []
-    first: dict[str, LogMessage] = {}
-    thought = ""
-    for message in messages:
-        if message.role == "assistant":
-            message.reasoning, thought = _lines(thought, message.reasoning), ""
-            if message.reasoning and not (message.text or message.calls or message.group):
-                thought = message.reasoning
-                continue
-        known = first.setdefault(message.group, message) if message.group else message
-        if known is message:
-            out.append(message)
-        else:
-            known.text = _lines(known.text, message.text)
-            known.reasoning = _lines(known.reasoning, message.reasoning)
-            known.calls += message.calls
-            known.finish = message.finish or known.finish
-            known.usage = message.usage if any(message.usage) else known.usage
-    return out
-
-
-def _lines(*texts: str) -> str:
-    return "\n".join(text for text in texts if text)
-
-
 def _turns(messages: list[LogMessage], counts: Counter[str]) -> list[list[LogMessage]]:
     """Return the turns: each a message of another, or the assistant's replies with calls and, if it
     said something after them, that. Results are given to their calls."""
     turns: list[list[LogMessage]] = []
     last = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
+    thought = ""  # alone in its message: it belongs to the assistant's next one
     for index, message in enumerate(messages):
         before = turns[-1][-1] if turns else LogMessage("user")
         if message.role == "tool":
             if not _pair(turns, message) and message.text:
                 counts["results without a call, shown as a message of the user"] += 1
                 turns.append([replace(message, role="user")])
-        elif message.role != "assistant":
+            continue
+        if message.role != "assistant":
             turns.append([message])
-        elif not (message.calls or message.text):
-            if index == last and before.role != "assistant":
+            continue
+        message.reasoning, thought = _lines(thought, message.reasoning), ""
+        is_open = before.calls and before.context == message.context
+        if not (message.calls or message.text):
+            thought = message.reasoning
+            if index == last and before.role != "assistant" and not thought:
                 raise LeftOut("its last reply is empty")
-            counts["empty replies"] += 1
-        elif not before.calls or before.context != message.context:
-            turns.append([message])
-        elif message.text or message.reasoning or any(call.result for call in before.calls):
+            counts["empty replies"] += not thought
+        elif message.group and message.group == before.group:
+            _join(before, message)
+        elif is_open and (message.text or message.reasoning or any(c.result for c in before.calls)):
             turns[-1].append(message)
+        elif is_open:
+            _join(before, message)
         else:
-            before.calls += message.calls  # of one reply, logged apart
+            turns.append([message])
     return turns
+
+
+def _join(reply: LogMessage, piece: LogMessage) -> None:
+    reply.text = _lines(reply.text, piece.text)
+    reply.reasoning = _lines(reply.reasoning, piece.reasoning)
+    reply.calls += piece.calls
+    reply.finish = piece.finish or reply.finish
+    reply.usage = piece.usage if any(piece.usage) else reply.usage
+
+
+def _lines(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
 
 
 def _pair(turns: list[list[LogMessage]], result: LogMessage) -> bool:

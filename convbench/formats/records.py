@@ -1,5 +1,6 @@
 """Records of a run from logged conversations: numbered, grouped by their questions, counted."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,8 +18,9 @@ from convbench.formats.reading import ImportPlan, read_logs, rows_inside
 from convbench.formats.values import as_mapping, as_number, as_text, named_scores
 from convbench.schema import Choice, Conversation, Example, Failure, Turn, Verdict, fingerprint
 from convbench.source import normal_split, open_source
+from convbench.store.shape import exceeds_depth
 
-DEEPEST = 24  # most levels of a value of metadata; what lies deeper is not stored
+DEEPEST = 60  # most levels of a value of metadata; a deeper one is not stored
 TESTED = 0.2  # share of the groups that `split_by` puts into test
 REASONS = 8  # most reasons for leaving out that are told
 UNNAMED = "conversations with several scores, none of them the reward; --map reward=NAME picks one"
@@ -123,7 +125,7 @@ class Importer:
         """Return the question of a conversation. One whose question or group is in another split is
         left out."""
         first = next((str(turn.content) for turn in turns if turn.speaker == "teacher"), "")
-        log.hidden = plain(log.hidden)
+        log.hidden = _plain(log.hidden)
         key = log.task or log.group or fingerprint(system or None, log.question, first)
         known = self.examples.get(key)
         if not (log.task or log.group) and known and not _is_same(known, log):
@@ -163,7 +165,7 @@ class Importer:
             systems={"assistant": system} if system else {},
             turns=turns,
             tools=tuple(wire_tools(log.tools)),
-            metadata=plain(metadata | ({"message_fields": extras} if any(extras) else {})),
+            metadata=_plain(metadata | ({"message_fields": extras} if any(extras) else {})),
             stop=None if log.failure else log.stop,
             failure=Failure.from_message("HarnessError", log.failure) if log.failure else None,
             version=__version__,
@@ -213,17 +215,15 @@ def _is_same(example: Example, log: LogConversation) -> bool:
     return (example.answer, example.hidden) == (log.answer, log.hidden)
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value that any JSON reader takes: no infinite numbers, at most DEEPEST levels."""
-    if isinstance(value, dict | list) and depth >= DEEPEST:
-        return "[too deep]"
-    if isinstance(value, dict):
-        return {str(k): plain(v, depth + 1) for k, v in value.items()}
-    if isinstance(value, list):
-        return [plain(item, depth + 1) for item in value]
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else None
-    return value if isinstance(value, str | int | bool | None) else str(value)
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    # As any JSON reader takes it: no infinite number, none of more than 64 bits, nothing too deep.
+    shown = {k: "[too deep]" if exceeds_depth(v, DEEPEST) else v for k, v in fields.items()}
+    plain: dict[str, Any] = json.loads(
+        json.dumps(shown, default=str),
+        parse_constant=lambda _: None,
+        parse_int=lambda digits: int(digits) if len(digits) < 19 else digits,
+    )
+    return plain
 
 
 def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
