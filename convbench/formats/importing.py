@@ -46,22 +46,21 @@ class ImportResult:
 
 def import_logs(
     source: str,
-    target: Path,
+    target: Path | None,
     run_id: str,
     name: str = "imported",
     plan: ImportPlan | None = None,
-    *,
-    dry: bool = False,
 ) -> ImportResult:
-    """Import a file, folder, pattern or set on the Hub as run `target` with the unique id `run_id`.
+    """Import a file, folder, pattern or set on the Hub as run `target` with the unique id `run_id`;
+    without a target nothing is written, and there are counts and notes alone.
 
-    With `dry` nothing is written. An error leaves nothing behind. Raise DataError if nothing can be
-    read or too much is left out, HubError, RunError if the target is not an empty folder.
+    An error leaves nothing behind. Raise DataError if nothing can be read or too much is left out,
+    HubError, RunError if the target is not an empty folder.
     """
     plan = plan or ImportPlan()
     mark = fingerprint(_judge([]))  # the same for all imports: several can be trained on as one
     importer = Importer(plan, run_id, name, mark)
-    if dry:
+    if target is None:
         for _ in importer.records(source):
             pass
         return _result(None, importer)

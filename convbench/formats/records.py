@@ -32,7 +32,7 @@ FILES = {Conversation: "conversations.jsonl", Verdict: "verdicts.jsonl", Example
 class Importer:
     """Makes records of logged conversations, numbered and grouped by their questions.
 
-    In memory are the questions, about two kilobytes each.
+    In memory are the questions, each about a kilobyte and its text.
     """
 
     def __init__(self, plan: ImportPlan, run_id: str, name: str, judge: str) -> None:

@@ -26,7 +26,7 @@ def import_run(
     run_id = new_run_id()
     name = re.sub(r"[^a-z0-9._-]+", "-", Path(source).stem.lower()).strip("-._") or "imported"
     if dry:
-        return import_logs(source, Path(), run_id, name[:80], plan, dry=True)
+        return import_logs(source, None, run_id, name[:80], plan)
     target = run or _new_folder(f"{name}-import-{'-'.join(run_id.split('-')[:2])}", run_id)
     try:
         refuse_latest(target)

@@ -113,11 +113,12 @@ def test_import_logs_policy_is_who_is_learnt(tmp_path: Path) -> None:
     assert [turn.finish_reason for turn in own] == ["scripted", "stop"]
 
 
-def test_import_logs_dry_writes_nothing(tmp_path: Path) -> None:
+def test_import_logs_without_a_target_writes_nothing(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "log.jsonl", [row(reward=1), "{", row(reward=0)])
-    result = import_logs(str(path), tmp_path / "run", "id1", "log", dry=True)
+    result = import_logs(str(path), None, "id1", "log")
     assert (result.conversations, result.rewards, result.left_out) == (2, 2, 1)
-    assert not (tmp_path / "run").exists()
+    assert result.run is None
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_import_logs_fail_on_bounds_what_is_left_out(tmp_path: Path) -> None:
