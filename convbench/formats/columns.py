@@ -4,55 +4,44 @@ Sets call one thing by a hundred names, so names are compared in snake_case, nul
 absent, text that writes a list is that list, and whatever nobody takes is metadata.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from convbench.formats import dialects, values
-from convbench.formats.chats import DIALOGUES, is_dialogue
-from convbench.formats.values import as_list, as_mapping, as_number, at, first_of, kept
+from convbench.formats.chats import DIALOGUES, dialogue_in
+from convbench.formats.values import as_list, as_mapping, as_number, at, first_of
 
-TOOLS = ("tools", "functions", "xml_tools", "python_tools")
+REPLIES = (
+    *("completion", "response", "output", "outputs", "actual_output", "generation", "resps"),
+    "result",
+)
+CANDIDATES = (*REPLIES, "answer", "text", "content", "message")  # names of one reply of several
+# (one, two) in the names of two columns; of the first three the first is better, of others a
+# verdict says which
+BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
+SIDES = (*BETTER, ("_a", "_b"), ("0", "1"), ("1", "2"))
+TWINS = ("", "conversation", "conversations", "messages", "summary", "human_ref", *CANDIDATES)
+LISTS = ("completions", "answers", "responses", "candidates", "summaries", "generations", "outputs")
+PARALLEL = ("ratings", "scores", "rewards", "labels", "correctness", "rank")
+WORD = re.compile(
+    r"(?:model_|response_|assistant_)?([ab])(?:>+[ab])?|(?:tie|both|draw|equal|a=b).*"
+)
+VERDICTS = {  # numbers that say that the first of two is better, and the second; beyond is a tie
+    **dict.fromkeys(("overall_preference", "preference_strength"), (-3, 3)),
+    **dict.fromkeys(("better_response_id", "choice", "chosen_index"), (0, 1)),
+    **{"preference": (1, 2), "labels": (1, 0)},
+}
 SCORES = (
     *("reward", "rewards", "score", "scores", "rating", "metrics_data", "feedback_scores"),
     "feedback",
 )
 LABELS = ("label", "kto_tag", "resolved", "target", "passed", "success", "correct", "feedback")
-"""Columns that are 1 or true for a good reply, 0 or false for a bad one."""
 WORDS = dict.fromkeys(("positive", "up", "thumbs_up", "like", "good"), 1.0)
 WORDS |= dict.fromkeys(("negative", "down", "thumbs_down", "dislike", "bad"), 0.0)
-REPLIES = ("response", "answer", "completion", "output", "text", "content", "message")
-"""Keys under which a candidate holds its reply."""
-BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
-ENDINGS = ("", "_response", "_messages", "_conversations", "_output")
-NAMES = ("conversation", "messages", "summary", "human_ref", *REPLIES[:4])
-ENDS = (("_a", "_b"), ("_0", "_1"), ("_1", "_2"), ("1", "2"))
-TWINS = [
-    *((f"{one}{end}", f"{two}{end}", (one, two)) for one, two in BETTER for end in ENDINGS),
-    *((f"{name}{one}", f"{name}{two}", (one, two)) for name in NAMES for one, two in ENDS),
-]
-"""(two columns of replies, what tells them apart); of those in BETTER the first is better, of the
-others a verdict says which."""
-WORD = re.compile(
-    r"(?:model_|response_|assistant_)?([ab])(?:>+[ab])?|(?:tie|both|draw|equal|a=b).*"
-)
-VERDICTS: Mapping[str, Callable[[float], float]] = {
-    "overall_preference": lambda number: number,
-    "preference_strength": lambda number: number,
-    **dict.fromkeys(("better_response_id", "choice", "chosen_index"), lambda place: 2 * place - 1),
-    "preference": lambda side: side - 1.5 if side else 0.0,
-    "labels": lambda is_first: 1 - 2 * is_first,
-}
-"""How much better the second of two replies is by the number in a column."""
-LISTS = ("completions", "answers", "responses", "candidates", "summaries", "generations", "outputs")
-PARALLEL = ("ratings", "scores", "rewards", "labels", "correctness", "rank")
-"""How columns begin that hold a score for each reply of a list."""
-Row = dict[str, Any]
-"""A row's columns by their names in snake_case; those that are taken are gone."""
-Reply = tuple[Any, dict[str, float], dict[str, Any]]
-"""(a reply or the whole dialogue, its scores, what else is said about it)."""
+TOOLS = ("tools", "functions", "xml_tools", "python_tools")
+Row = dict[str, Any]  # a row's columns by their names in snake_case, without those that were taken
+Reply = tuple[Any, dict[str, float], dict[str, Any]]  # (itself or all, scores, what else is said)
 
 
 def snake(name: object) -> str:
@@ -82,13 +71,16 @@ def take_numbers(row: Row, *names: str) -> list[float]:
 
 def take_tools(row: Row) -> Any:
     """Take the tools that were offered: of the row, its input, its settings or a message."""
-    places = [row, *(as_mapping(row.get(name)) for name in ("input", "chat_template_kwargs"))]
+    places: list[Row] = [
+        row,
+        *(as_mapping(row.get(name)) for name in ("input", "chat_template_kwargs")),
+    ]
     places += [as_mapping(item) for value in row.values() for item in as_list(value)[:2]]
-    found = (of[name] for of in places for name in TOOLS if dialects.wire_tools(of.get(name)))
-    tools = next(found, None)
-    for name in TOOLS[:2]:
-        row.pop(name, None)
-    return tools
+    for place in places:
+        for name in TOOLS:
+            if dialects.wire_tools(place.get(name)):
+                return place.pop(name)
+    return None
 
 
 def take_rewards(row: Row) -> dict[str, float]:
@@ -115,12 +107,14 @@ def take_rewards(row: Row) -> dict[str, float]:
 def take_replies(row: Row) -> list[Reply]:
     """Take the replies of a row that has several to one prompt, or one in steps, with their scores;
     none for any other row."""
-    for one, two, sides in TWINS:
-        if one in row and two in row:
-            return _take_two(row, one, two, sides)
+    for sides in SIDES:
+        for name in row:
+            is_one = sides[0] in name and name.replace(sides[0], "").strip("_") in TWINS
+            if is_one and name.replace(*sides) in row:
+                return _take_two(row, name, sides)
     if rejected := take(row, "rejected_response", "rejected_messages"):
-        names = [name for name in DIALOGUES if is_dialogue(row.get(name))]
-        chosen = row[names[0]] if names else take(row, "response", "completion", "output")
+        dialogues = (row[name] for name in DIALOGUES if dialogue_in(row.get(name)))
+        chosen = next(dialogues, None) or take(row, *REPLIES[:3])
         return [(chosen, {"reward": 1.0}, {}), (rejected, {"reward": 0.0}, {})]
     if steps := as_list(at(row, "label", "steps")):
         return _tree(steps)
@@ -130,8 +124,8 @@ def take_replies(row: Row) -> list[Reply]:
     return next((found for name in LISTS if (found := _take_list(row, name))), [])
 
 
-def _take_two(row: Row, one: str, two: str, sides: tuple[str, str]) -> list[Reply]:
-    is_pair, replies = sides in BETTER, [row.pop(one), row.pop(two)]
+def _take_two(row: Row, one: str, sides: tuple[str, str]) -> list[Reply]:
+    is_pair, replies = sides in BETTER, [row.pop(one), row.pop(one.replace(*sides))]
     names = [name for name in row if sides[0] in name and re.search("score|rating|reward", name)]
     scores = (take_numbers(row, name, name.replace(*sides)) for name in names)
     rewards = next(filter(None, scores), None) or ([1.0, 0.0] if is_pair else _verdict(row))
@@ -146,20 +140,19 @@ def _take_two(row: Row, one: str, two: str, sides: tuple[str, str]) -> list[Repl
 
 def _verdict(row: Row) -> list[float]:
     """Take which of two replies is better, as their rewards; none if it is not said."""
-    signs: list[float] = []
     for name in ("winner", "label", "preference", "better", "labels"):
-        if not signs and (word := WORD.fullmatch(str(row.get(name)).lower().strip())):
+        if word := WORD.fullmatch(str(row.get(name)).lower().strip()):
             row.pop(name)
-            signs = [{"a": -1.0, "b": 1.0}.get(word[1], 0.0)]
-    for name, read in VERDICTS.items():
-        signs = signs or [read(number) for number in take_numbers(row, name)]
-    hot = take_numbers(row, "winner_model_a", "winner_model_b")
-    if hot:
-        row.pop("winner_tie", None)
-        signs = [hot[1] - hot[0]]
-    if any(signs):
-        return [float(signs[0] < 0), float(signs[0] > 0)]
-    return [0.5, 0.5] if signs else []
+            return {"a": [1.0, 0.0], "b": [0.0, 1.0]}.get(word[1], [0.5, 0.5])
+    for name, ends in VERDICTS.items():
+        for number in take_numbers(row, name):
+            first, second = (abs(number - end) for end in ends)
+            if first == second or not min(ends) <= number <= max(ends):
+                return [0.5, 0.5]
+            return [float(first < second), float(second < first)]
+    row.pop("winner_tie", None)
+    sides = take_numbers(row, "winner_model_a", "winner_model_b")
+    return sides if any(sides) or not sides else [0.5, 0.5]
 
 
 def _tree(steps: list[Any]) -> list[Reply]:
@@ -168,16 +161,13 @@ def _tree(steps: list[Any]) -> list[Reply]:
     out: list[Reply] = []
     before = ""
     for number, step in enumerate(steps, 1):
-        tried = [as_mapping(item) for item in as_list(at(step, "completions"))]
-        place: Any = at(step, "chosen_completion")
-        best = sorted(tried, key=lambda item: as_number(item.get("rating")) or 0.0)[-1:]
-        best = tried[place : place + 1] if place in range(len(tried)) else best
-        goes_on = as_mapping(at(step, "human_completion")) or next(iter(best), {})
-        for item in tried:
+        tried: Any = at(step, "completions")
+        goes_on = at(step, "human_completion") or at(tried, at(step, "chosen_completion"))
+        for item in as_list(tried):
             if item is not goes_on or number == len(steps):
-                score = values.named_scores(item.get("rating"))
-                out.append((f"{before}{item.get('text')}", score, {}))
-        before += f"{goes_on.get('text', '')}\n"
+                score = values.named_scores(at(item, "rating"))
+                out.append((f"{before}{at(item, 'text')}", score, {}))
+        before += f"{at(goes_on, 'text')}\n"
     return out
 
 
@@ -186,24 +176,22 @@ def _take_list(row: Row, name: str) -> list[Reply]:
     column of as many scores."""
     replies, choice = as_list(row.get(name)), as_number(row.get("choice"))
     items = [columns(item) if isinstance(item, dict) else {"text": item} for item in replies]
-    if is_dialogue(replies) or any(first_of(item, *REPLIES) is None for item in items):
+    if dialogue_in(replies) or any(first_of(item, *CANDIDATES) is None for item in items):
         return []
-    are_texts = len(items) > 1 and all(isinstance(reply, str) for reply in replies)
-    marks = [n for n in row if are_texts and n.startswith(PARALLEL)]
-    mark = next((n for n in marks if len(as_list(row[n])) == len(items)), "")
-    if (name, mark) == ("completions", "labels"):  # steps of one reply, each right or not
-        right = all(map(as_number, as_list(row.pop(mark))))
+    marks = [n for n in row if n.startswith(PARALLEL) and len(as_list(row[n])) == len(items) > 1]
+    if name == "completions" and "labels" in marks:  # steps of one reply, each right or not
+        right = all(map(as_number, as_list(row.pop("labels"))))
         return [("\n".join(row.pop(name)), {"reward": float(right)}, {})]
-    key = "rank" if mark.startswith("rank") else "score"
-    for field, column in ((key, mark), ("finish_reason", "finish_reasons")):
-        for item, value in zip(items, as_list(row.get(column)), strict=False):
-            item[field] = value
-    scores = [take_rewards(dict(item)) for item in items]
+    fields = {"rank" if mark.startswith("rank") else "score": row[mark] for mark in marks[:1]}
+    fields["finish_reason"] = row.get("finish_reasons")
     if choice is not None and len(items) > 1:
-        scores = [{"reward": float(number == choice)} for number in range(len(items))]
-    if not any(scores):
+        fields["score"] = [number == choice for number in range(len(items))]
+    for field, column in fields.items():
+        for item, value in zip(items, as_list(column), strict=False):
+            item[field] = value
+    found = [(take(item, *CANDIDATES), take_rewards(item), item) for item in items]
+    if not any(scores for _, scores, _ in found):
         return []
-    for column in (name, mark, "choice"):
+    for column in (name, *marks[:1], "choice"):
         row.pop(column, None)
-    about = [kept(item, "model", "source", "model_name", "finish_reason") for item in items]
-    return list(zip((first_of(item, *REPLIES) for item in items), scores, about, strict=True))
+    return found

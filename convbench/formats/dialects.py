@@ -2,17 +2,23 @@
 calls, results and pictures (OpenAI, Anthropic, Bedrock, Gemini, OpenTelemetry, Vercel, LangChain),
 or an item of OpenAI's Responses; and how they write the tools that were offered."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from convbench.formats import values
 from convbench.formats.log import Call, LeftOut, LogMessage, Role, Usage
-from convbench.formats.values import as_list, as_mapping, as_number, as_text, first_of, kept, parsed
+from convbench.formats.values import (
+    as_list,
+    as_mapping,
+    as_number,
+    as_text,
+    first_of,
+    kept,
+    parsed,
+    without_nulls,
+)
 
 NAMES: Mapping[Role, str] = {
     "user": "user human hum prompter input humanmessage",
@@ -23,30 +29,25 @@ NAMES: Mapping[Role, str] = {
     "toolmessage",
 }
 ROLES = {name: role for role, names in NAMES.items() for name in names.split()}
-"""Our role by the names in use, in small letters."""
-CALL_ROLES = ("function_call", "tool_call", "tool_calls")
+CALL_ROLES = ("function_call", "tool_call", "tool_calls")  # of messages that are calls alone
 CONTENT = ("content", "value", "parts", "text", "system_prompt")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-MASKS = ("weight", "loss", "train", "trainable", "loss_mask", "training")
-"""Keys of a message that is not to be learnt if they are 0 or false."""
+MASKS = ("weight", "loss", "train", "trainable", "loss_mask", "training")  # 0: not to be learnt
 MARKS = ("tool_call_id", "toolCallId", "call_id", "tool_use_id", "toolUseId", "mcp_tool_use_id")
-"""Keys under which a call is named."""
-PERSONAL = ("hashed_ip", "header", "ip")
-"""Keys that tell who somebody is, which are not kept."""
-KNOWN = {
+PERSONAL = ("hashed_ip", "header", "ip")  # they tell who somebody is, and are not kept
+KNOWN = {  # keys of a message that are read, or not kept; others are metadata
     *("role", "from", "type", "refusal", "name", "id", "additional_kwargs", "function_calls"),
     *("tool_calls", "function_call", "thinking_blocks", "logprobs", "token_ids", "finish_reason"),
     *("stop_reason", "stopReason", "model", "tools", "functions", "tool_call_ids"),
     *(CONTENT + THOUGHTS + MASKS + MARKS + PERSONAL),
 }
-"""Keys of a message that are read, or not kept; others are metadata."""
+# types of parts, or how they end, in small letters without signs
 CALLS = ("tooluse", "call")
 RESULTS = ("toolresult", "toolcallresponse", "calloutput", "functionresponse")
 THINKING = ("thinking", "reasoning", "redactedthinking", "think", "reasoningcontent")
 TEXTS = ("text", "inputtext", "outputtext", "summarytext", "refusal", "guardcontent", "cachepoint")
-"""Types of parts, or how they end, without signs between the words."""
-THINK = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.S)
-"""Reasoning in tags before a text, as exports write it."""
+WORDS = ("thinking", "reasoning", "text", "content", "summary", "reasoningText", "refusal", "value")
+THINK = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.S)  # as exports write reasoning
 
 
 def as_role(name: Any) -> Role:
@@ -66,23 +67,25 @@ def as_call(raw: Any, name: str | None = None) -> Call:
     name = first_of(inner, "name", "toolName", "tool_name", "function_name") or nested or name
     if not isinstance(name, str):
         raise LeftOut("a call without the name of a tool")
-    given, text = first_of(inner, "arguments", "args", "parameters"), inner.get("input")
-    text = inner.get("action") if text is None else text
-    if given is None and text is not None:
-        given = text if text == "" or isinstance(parsed(text), dict) else {"input": text}
+    given, text = (
+        first_of(inner, "arguments", "args", "parameters"),
+        first_of(inner, "input", "action"),
+    )
+    if given is None and text not in (None, ""):
+        given = text if isinstance(parsed(text), dict) else {"input": text}
     mark = first_of(fields, *MARKS, "id") or first_of(inner, *MARKS, "id")
-    return Call(name, arguments_text(given), None if mark is None else str(mark))
+    return Call(name, _arguments(given), None if mark is None else str(mark))
 
 
-def arguments_text(value: Any) -> str:
-    """Return a call's arguments as JSON text: nothing is `{}`, nulls of tables are left out."""
+def _arguments(value: Any) -> str:
+    """Return arguments as JSON text: nothing is `{}`, nulls of tables are left out."""
     if value is None or (isinstance(value, str) and value.strip() in ("", "null", "None")):
         return "{}"
     try:
         json.loads(value)
         return str(value)
     except (TypeError, ValueError, RecursionError):
-        return json.dumps(values.without_nulls(parsed(value)), ensure_ascii=False, default=str)
+        return json.dumps(without_nulls(parsed(value)), ensure_ascii=False, default=str)
 
 
 def wire_tools(value: Any) -> list[dict[str, Any]]:
@@ -103,35 +106,35 @@ def wire_tools(value: Any) -> list[dict[str, Any]]:
 
 def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
     """Return what a content holds, a text, a part, or a list of parts in any of the dialects: a
-    message of what was said, thought and called, then one for each result in it.
-
-    Pictures, sounds and files become a mark in the text, and so does a part of an unknown type.
-    """
-    said = LogMessage(role)
+    message of what was said, thought and called, then one for each result in it. Pictures, sounds,
+    files and parts of unknown types become a mark in the text."""
+    said, results = LogMessage(role), []
+    if isinstance(value, dict) and "parts" in value:
+        value = value["parts"]
     texts: list[str] = []
     thoughts: list[str] = []
-    results: list[LogMessage] = []
-    for item in value if isinstance(value, list) else [] if value is None else [value]:
-        part: dict[str, Any] = item if isinstance(item, dict) else {"text": as_text(item)}
+    for part in value if isinstance(value, list) else [value]:
+        if not isinstance(part, dict):
+            texts.append(as_text(part))
+            continue
         name = part.get("type") or "text"
         if "type" not in part and "text" not in part:  # of Bedrock and Gemini the key is the type
             name, part = next(((k, v) for k, v in part.items() if isinstance(v, dict)), ("", part))
         kind = re.sub(r"[^a-z]", "", str(name).lower())
-        found = first_of(part, "output", "result")
-        if kind.endswith(CALLS):
+        found = first_of(part, "content", "output", "result", "response")
+        is_call = kind.endswith(CALLS)
+        if is_call:
             said.calls.append(as_call(part, str(name).removesuffix("_call")))
-        if kind.endswith(RESULTS) or (kind.endswith(CALLS) and found is not None):
-            found = first_of(part, "content", "output", "result", "response")
+        if kind.endswith(RESULTS) or (is_call and found is not None):
             mark = first_of(part, *MARKS, "id")
             results.append(result_message(found, mark, error=_failed(part)))
         elif kind in THINKING or part.get("thought") is True:
-            keys = ("thinking", "reasoning", "text", "content", "summary", "reasoningText")
-            thoughts.append(text_in(first_of(part, *keys)))
+            thoughts.append(text_in(first_of(part, *WORDS)))
         elif kind in TEXTS:
-            texts.append(text_in(first_of(part, "text", "content", "refusal", "value")))
+            texts.append(text_in(first_of(part, *WORDS)))
         elif kind == "document" and isinstance(as_mapping(part.get("source")).get("data"), str):
             texts.append(part["source"]["data"])
-        elif not kind.endswith(CALLS):
+        elif not is_call:
             texts.append("[image]" if "image" in kind else f"[{kind}]")
             said.pictures += 1
     said.text = "\n".join(filter(None, texts))
@@ -141,7 +144,7 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
 
 def text_in(value: Any) -> str:
     """Return the text of a content."""
-    return read_content(value)[0].text if isinstance(value, list | dict) else as_text(value)
+    return read_content(value)[0].text
 
 
 def _failed(fields: Mapping[str, Any]) -> bool:
@@ -171,15 +174,14 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     name = str(first_of(item, "role", "from", "type"))
     role, value = as_role(name), first_of(item, *CONTENT)
     calls = item.get("tool_calls") or as_mapping(item.get("additional_kwargs")).get("tool_calls")
-    if name.lower() in CALL_ROLES:
+    if name.lower() in CALL_ROLES or as_text(value).startswith('[{"function"'):
         calls, value = as_list(value) or [value], None
-    elif isinstance(value, str) and value.startswith('[{"function"'):
-        calls, value = value, None
     said, *results = read_content(value, role)
-    if role == "tool" and not results and not (isinstance(value, dict) and "function" in value):
-        mark = first_of(item, *MARKS) or next(iter(as_list(item.get("tool_call_ids"))), None)
-        return [result_message(value, mark, error=_failed(item))]
     if role == "tool":
+        is_definition = isinstance(value, dict) and "function" in value
+        if not (results or is_definition):
+            mark = first_of(item, *MARKS) or next(iter(as_list(item.get("tool_call_ids"))), None)
+            return [result_message(value, mark, error=_failed(item))]
         return results
     words = item.get("function_calls")  # of OLMo, in words
     said.text = said.text or as_text(item.get("refusal"))
@@ -208,7 +210,7 @@ def response_items(items: Iterable[Any], **own: Any) -> list[LogMessage]:
     out: list[LogMessage] = []
     for item in items:
         if item.get("type", "message") == "message" or "role" in item:
-            out += read_message({**item, "type": "message"}, **own)
+            out += read_message(item, **own)
             continue
         made = [m for m in read_content(item) if m.calls or m.reasoning or m.role == "tool"]
         out += [replace(m, **own) if m.role == "assistant" else m for m in made]
@@ -218,8 +220,9 @@ def response_items(items: Iterable[Any], **own: Any) -> list[LogMessage]:
 def usage_of(counts: Any, cost: Any = None) -> Usage:
     """Return the usage of a reply from its counts of tokens, under any of the names in use."""
     fields = as_mapping(counts)
-    asked = as_number(first_of(fields, "prompt_tokens", "input_tokens", "input", "inputTokens"))
-    names = ("completion_tokens", "output_tokens", "output", "outputTokens")
-    said, dollars = as_number(first_of(fields, *names)), first_of(fields, "cost_usd") or cost
-    prompt, reply = (None if n is None or n < 0 else int(n) for n in (asked, said))
-    return prompt, reply, as_number(dollars)
+    asked = first_of(fields, "prompt_tokens", "input_tokens", "input", "inputTokens")
+    said = first_of(fields, "completion_tokens", "output_tokens", "output", "outputTokens")
+    prompt, reply = (
+        None if (n := as_number(x)) is None or n < 0 else int(n) for x in (asked, said)
+    )
+    return prompt, reply, as_number(first_of(fields, "cost_usd") or cost)

@@ -1,7 +1,5 @@
 """Values of logs as the types that they stand for: none of these functions raises an error."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -33,18 +31,15 @@ def as_list(value: Any) -> list[Any]:
 def parsed(value: Any) -> Any:
     """Return the list or object that a text writes as JSON, also twice over, or as a Python
     literal; any other value unchanged."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{", '"'):
-        return value
-    try:
-        read = json.loads(value)
-    except (ValueError, RecursionError):
-        if value.lstrip().startswith('"') or len(value) > 1 << 20:
-            return value
-        try:  # NumPy writes lists without commas
+    start = value.lstrip()[:1] if isinstance(value, str) else ""
+    read = None
+    if start in ("[", "{", '"'):
+        with suppress(ValueError, RecursionError):
+            read = parsed(json.loads(value))
+    if read is None and start in ("[", "{") and len(value) <= 1 << 20:
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            # NumPy writes lists without commas
             read = ast.literal_eval(re.sub(r"\}[ \t]*+\n\s*+\{", "}, {", value.strip()))
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return value
-    read = parsed(read)
     return read if isinstance(read, list | dict) else value
 
 
@@ -82,16 +77,16 @@ def named_scores(value: Any) -> dict[str, float]:
     """Return scores by name: of a number, of rewards of turns, which are summed, of a mapping, or
     of a list of {name, score}. `reward` is the only one, the one of that name, or `overall…`."""
     value = parsed(value)
-    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         value = {str(first_of(i, "name", "key")): first_of(i, "score", "value") for i in value}
-    if isinstance(value, list):
+    elif isinstance(value, list):
         numbers = [as_number(item) for item in value]
-        return {"reward": sum(n or 0.0 for n in numbers)} if numbers and None not in numbers else {}
+        value = None if None in numbers else sum(n or 0.0 for n in numbers)
     fields = value if isinstance(value, dict) else {"reward": value}
     scores = {str(k): number for k, v in fields.items() if (number := as_number(v)) is not None}
-    main = next((k for k in scores if k == "reward" or k.startswith("overall")), None)
-    main = main or (next(iter(scores)) if len(scores) == 1 else None)
-    return scores | ({"reward": scores[main]} if main else {})
+    main = [name for name in scores if name == "reward" or name.startswith("overall")]
+    main = main or (list(scores) if len(scores) == 1 else [])
+    return scores | ({"reward": scores[main[0]]} if main else {})
 
 
 def first_of(fields: Mapping[str, Any], *names: str) -> Any:

@@ -1,43 +1,38 @@
 """Rows of any chat, preference or question set, ours too, read by their shape: a dialogue, a prompt
 and a reply, or several replies to one prompt. See `columns`."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import takewhile
 from typing import Any
 
 import orjson
 
-from convbench.formats import chats, columns
-from convbench.formats.chats import DIALOGUES, is_call, is_dialogue
-from convbench.formats.columns import Row, snake, take
-from convbench.formats.dialects import PERSONAL
+from convbench.formats import columns
+from convbench.formats.chats import (
+    DIALOGUES,
+    SYSTEMS,
+    are_calls,
+    dialogue_in,
+    joined,
+    read_chat,
+    read_dialogue,
+)
+from convbench.formats.columns import REPLIES, Row, snake, take
+from convbench.formats.dialects import PERSONAL, text_in
 from convbench.formats.log import LeftOut, LogConversation, LogMessage, Role
-from convbench.formats.values import as_list, as_mapping, as_time, parsed
+from convbench.formats.values import as_list, as_mapping, as_time, at, parsed
 
-SYSTEMS = ("system", "system_prompt", "system_instruction", "custom_instructions")
 PROMPTS = (
     *("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents"),
     *("request", "arguments"),
 )
-REPLIES = (
-    *("completion", "response", "output", "outputs", "actual_output", "generation", "resps"),
-    "result",
-)
-REFERENCES = ("target", "targets", "solution", "answer")
-"""Columns of a reply if there is no other, nor options; else of what the policy does not see."""
-HIDDEN = (
-    *("solution", "target", "targets", "ground_truth", "reference", "expected_output"),
-    "reward_model",
-)
-MARKED = (*DIALOGUES, "text", "completion")
-"""Columns of a dialogue as one text."""
+REFERENCES = ("target", "targets", "solution")  # a reply if there is no other, nor options
+HIDDEN = (*REFERENCES, "ground_truth", "reference", "expected_output", "reward_model")
 OPTIONS = ("choices", "endings", "options")
 TASKS = ("example_id", "task_id", "prompt_id", "instance_id")
-EPISODES = ("run_id", "trial_name", "task")
-"""Columns that tell one run from another where a row is an episode with all before it."""
+EPISODES = ("run_id", "trial_name", "task")  # they tell one run from another
 TIMES = ("timestamp", "created_at", "created", "time", "date", "tstamp")
 EXPECTED = (
     "messages, or prompt with completion, or prompt, chosen and rejected; other names: "
@@ -49,19 +44,19 @@ def recognises(first: object) -> bool:
     """An object with a dialogue, a prompt, or several replies."""
     row = columns.columns(first) if isinstance(first, dict) else {}
     is_asked = not row.keys().isdisjoint((*PROMPTS, "text", "chat"))
-    return bool(is_asked or _dialogue_column(row) or columns.take_replies(row))
+    is_dialogue = any(dialogue_in(row.get(name), texts=True) for name in DIALOGUES)
+    return bool(is_asked or is_dialogue or columns.take_replies(row))
 
 
 def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the conversations of a row."""
     row = columns.columns(record)
-    row.pop("metadata", None)
-    inner = as_mapping(row.get("chat_template_kwargs")).get("custom_instructions")
-    system = chats.system_text(take(row, *SYSTEMS) or inner)
+    settings = as_mapping(row.get("chat_template_kwargs"))
+    system = text_in(take(row, *SYSTEMS) or settings.get("custom_instructions"))
     tools, replies = columns.take_tools(row), columns.take_replies(row)
     if replies:
         prompt = _prompt_of_replies(row)
-        found = [(_answered(prompt, reply), scores, more) for reply, scores, more in replies]
+        found = [(_answered(deepcopy(prompt), reply), *more) for reply, *more in replies]
     else:
         found = [(_dialogue(row), columns.take_rewards(row), {})]
     about = _about(row, record)
@@ -88,30 +83,29 @@ def _shared_id(dialogues: list[list[LogMessage]]) -> str:
     return hashlib.sha256(orjson.dumps([some[0] for some in same])).hexdigest()[:16]
 
 
-def _dialogue_column(row: Row) -> str | None:
-    return next((name for name in DIALOGUES if is_dialogue(row.get(name), texts=True)), None)
+def _take_dialogue(row: Row, *names: str) -> list[LogMessage]:
+    for name in names:
+        if messages := read_dialogue(row.get(name), texts=name in DIALOGUES):
+            row.pop(name)
+            return messages
+    return []
 
 
 def _prompt_of_replies(row: Row) -> list[LogMessage]:
-    """Take a dialogue that ends with the user, else a prompt, else what stands before the last
-    reply of a dialogue, which is one of them."""
-    name = _dialogue_column(row)
-    messages = chats.read_dialogue(row.pop(name)) if name else []
-    if messages and messages[-1].role == "user":
-        return messages
-    prompt = _prompt(row)
+    """Take what stands before the last reply of a dialogue, which is one of them, else a prompt."""
+    messages = _take_dialogue(row, *DIALOGUES)
     while messages and messages[-1].role == "assistant":
         messages.pop()
-    return prompt or messages
+    return messages or _prompt(row)
 
 
 def _prompt(row: Row) -> list[LogMessage]:
     """Take the prompt: what came before, then the first of its columns with what adds to it."""
     before = _spoken(row.pop("history", []), "user")
-    if is_dialogue(row.get("context")):
-        return before + chats.read_dialogue(row.pop("context"))
+    if dialogue_in(row.get("context")):
+        return before + read_dialogue(row.pop("context"))
     is_instruction = row.keys().isdisjoint(PROMPTS[:2])
-    value = take(row, *PROMPTS) or as_mapping(row.get("info")).get("post")
+    value = take(row, *PROMPTS) or at(row, "info", "post")
     inside = as_mapping(value)
     if "messages" in inside:
         row |= {key: more for key, more in inside.items() if key not in ("messages", "tools")}
@@ -122,20 +116,16 @@ def _prompt(row: Row) -> list[LogMessage]:
 
 
 def _dialogue(row: Row) -> list[LogMessage]:
-    """Take the dialogue of a row with one: a column of it, a prompt and a reply, or marked text.
-    Raise LeftOut if there is none."""
-    if name := _dialogue_column(row):
-        return chats.read_dialogue(row.pop(name))
-    texts = {name: row[name] for name in MARKED if isinstance(row.get(name), str)}
-    marked = {name: messages for name, text in texts.items() if (messages := chats.marked(text))}
-    prompt = [] if any(name in DIALOGUES for name in marked) else _prompt(row)
-    names = [*REPLIES, *(REFERENCES if row.keys().isdisjoint(OPTIONS) else ())]
-    names += ["answers"] if all(map(is_call, as_list(row.get("answers")))) else []
+    """Take a dialogue, else a prompt and a reply, else a text that is a dialogue."""
+    if messages := _take_dialogue(row, *DIALOGUES):
+        return messages
+    prompt = _prompt(row)
+    names = [*REPLIES, *((*REFERENCES, "answer") if row.keys().isdisjoint(OPTIONS) else ())]
+    names += ["answers"] if are_calls(row.get("answers")) else []
     said = (name for name in names if isinstance(parsed(row.get(name)), str | list | dict))
     if prompt and (reply := next(said, None)):
         return _answered(prompt, row.pop(reply))
-    for name, messages in marked.items():
-        row.pop(name)
+    if messages := _take_dialogue(row, "text", "completion"):
         return messages
     if any(message.role == "assistant" for message in prompt):
         return prompt
@@ -151,28 +141,26 @@ def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
     asked = inside or (asked if isinstance(value, list) else [])
     if len(texts) == len(asked) > 0 and all(isinstance(text, str) for text in texts):
         system = [message for message in prompt if message.role == "system"]
-        return system + chats.interleave(t for pair in zip(asked, texts, strict=True) for t in pair)
-    return chats.joined(prompt, _spoken(value, "assistant"))
+        return system + read_dialogue([list(pair) for pair in zip(asked, texts, strict=True)])
+    return joined(prompt, _spoken(value, "assistant"))
 
 
 def _spoken(value: Any, role: Role) -> list[LogMessage]:
     """Return the messages of a prompt or a reply. A text is what was said, also one that is JSON,
     unless that is a dialogue or calls of tools."""
-    inside = as_list(value)
-    if not isinstance(value, str) or is_dialogue(value) or (inside and all(map(is_call, inside))):
-        return chats.read_chat(value, role)
-    return chats.marked(value) or [LogMessage(role, value)]
+    if isinstance(value, str) and not (dialogue_in(value) or are_calls(value)):
+        return read_dialogue(value) or [LogMessage(role, value)]
+    return read_chat(value, role)
 
 
 def _about(row: Row, record: Any) -> dict[str, Any]:
     """Take what is said about the conversation. Unknown columns are its metadata."""
-    hidden, answer = dict(as_mapping(row.pop("hidden", None))), row.pop("answer", None)
+    metadata, answer = as_mapping(record.get("metadata")), row.pop("answer", None)
     reference = take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
     if reference is None and isinstance(answer, list | dict):
         reference = answer
-    if reference is not None:
-        hidden.setdefault("reference", reference)
-    choices = as_mapping(row.get("choices")).get("text", row.get("choices"))
+    hidden = {} if reference is None else {"reference": reference}
+    choices = at(row, "choices", "text") or row.get("choices")
     if isinstance(choices, list) and all(isinstance(item, str) for item in choices):
         row.pop("choices")
     else:
@@ -184,10 +172,12 @@ def _about(row: Row, record: Any) -> dict[str, Any]:
         **{name: row.pop(name, None) for name in ("split", "temperature", "question")},
         "choices": choices,
         "answer": str(answer) if isinstance(answer, str | int | float) else None,
-        "hidden": hidden,
+        "hidden": hidden | as_mapping(row.pop("hidden", None)),
         "time": next((moment for moment in moments if moment is not None), None),
     }
     if "episode" in row:  # an export writes an episode a row, each with all before it
         about["id"] = "/".join(str(row[name]) for name in EPISODES if name in row)
+    if metadata:
+        row.pop("metadata", None)
     rest = {str(name): row.pop(snake(name)) for name in record if snake(name) in row}
-    return about | {"metadata": rest | row | as_mapping(record.get("metadata"))}
+    return about | {"metadata": rest | row | metadata}
