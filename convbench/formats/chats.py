@@ -6,25 +6,10 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from convbench.formats.dialects import (
-    CALL_ROLES,
-    ROLES,
-    as_call,
-    read_content,
-    read_message,
-    response_items,
-    text_in,
-)
+from convbench.formats import dialects, values
+from convbench.formats.dialects import ROLES, read_content, text_in
 from convbench.formats.log import LogMessage, Role
-from convbench.formats.values import (
-    as_list,
-    as_mapping,
-    as_text,
-    first_of,
-    kept,
-    parsed,
-    without_nulls,
-)
+from convbench.formats.values import as_list, as_mapping, as_text, first_of, kept, parsed
 
 DIALOGUES = (  # names of what holds a complete dialogue
     *("conversations", "conversation", "messages", "dialogue", "dialog", "trajectory", "traj"),
@@ -36,8 +21,7 @@ INSIDE = (  # keys under which a request or response holds the rest, in this ord
     *("problem", "body", "gen_args_0", "arg_0"),
 )
 SYSTEMS = ("system", "system_prompt", "system_instruction", "systemInstruction")
-ASKED = ("user", "human", "input", "instruction")  # keys of an object that is a question
-SAID = ("assistant", "gpt", "output", "response")  # with its answer
+ASKED, SAID = ("user", "human", "input", "instruction"), ("assistant", "gpt", "output", "response")
 ITEMS = ("function_call", "function_call_output", "reasoning", "message", "computer_call")
 MARK = re.compile(
     r"(?m)^[ \t]*(?:#+[ \t]*|<extra_id_\d>)?(human|hum|user|assistant|system)(?::[ \t]*|\n)", re.I
@@ -54,7 +38,7 @@ def role_name(item: Any) -> str | None:
     return name.lower() if isinstance(name, str) else None
 
 
-def dialogue_in(value: Any, *, texts: bool = False) -> list[dict[str, Any]]:
+def dialogue_in(value: Any, *, texts: bool = False) -> list[Any]:
     """Return the messages of a dialogue, each an object with a role: of a list of such objects, of
     questions with their answers, or (with `texts`) of texts, the user's first; of one such object,
     or of an object that holds such a list. None of any other value."""
@@ -71,33 +55,32 @@ def dialogue_in(value: Any, *, texts: bool = False) -> list[dict[str, Any]]:
     return [{"role": roles[n % 2], "content": as_text(text)} for n, text in enumerate(said)]
 
 
-def _exchange(item: Any) -> tuple[Any, ...]:
+def _exchange(item: Any) -> list[Any]:
     """Return what was asked and what was said, of an object or list of both."""
     if isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
-        return tuple(item)
-    fields = item if isinstance(item, dict) else {}
-    asked, said = ([key for key in keys if key in fields] for keys in (ASKED, SAID))
-    return (fields[asked[0]], fields[said[0]]) if asked and said else ()
+        return item
+    found = [first_of(as_mapping(item), *keys) for keys in (ASKED, SAID)]
+    return [] if None in found else found
 
 
 def read_dialogue(value: Any, *, texts: bool = False) -> list[LogMessage]:
-    """Return the messages of a dialogue (see `dialogue_in`), none of any other value; a message
-    that is a call belongs to the words of the assistant before it. Raise LeftOut for an unknown
-    role or a call that cannot be read."""
+    """Return the messages of a dialogue (see `dialogue_in`), also of one that is written as one
+    text; none of any other value. A message that is a call belongs to the words of the assistant
+    before it. Raise LeftOut for an unknown role or a call that cannot be read."""
     if isinstance(parsed(value), str):
-        return marked(value)
+        return _read_marked(value)
     out: list[LogMessage] = []
     for number, item in enumerate(dialogue_in(value, texts=texts)):
-        messages = read_message(without_nulls(item))
-        if role_name(item) in CALL_ROLES and out and out[-1].role == "assistant":
+        messages = dialects.read_message(values.without_nulls(item))
+        if role_name(item) in dialects.CALL_ROLES and out and out[-1].role == "assistant":
             messages[0].group = out[-1].group = out[-1].group or f"reply {number}"
         out += messages
     return out
 
 
-def marked(text: str) -> list[LogMessage]:
-    """Return the messages of a dialogue that is one text, "Human: … Assistant: …"; none if it does
-    not begin with a marker, or all its markers are of one kind. An open last marker is no turn."""
+def _read_marked(text: str) -> list[LogMessage]:
+    """Return the messages of "Human: … Assistant: …"; none of a text that does not begin with a
+    marker, or whose markers are of one kind. An open last marker is no turn."""
     before, *rest = MARK.split(text)
     roles = [ROLES[name.lower()] for name in rest[::2]]
     if before.strip() or len(set(roles)) < 2:
@@ -130,25 +113,20 @@ def read_chat(value: Any, role: Role) -> list[LogMessage]:
         return read_dialogue(value)
     if isinstance(value.get("id"), list) and "kwargs" in value:  # LangChain's own JSON
         return read_chat({"type": value["id"][-1], **as_mapping(value["kwargs"])}, role)
-    if "parts" in value:
-        said = read_content(value["parts"], role)
-    else:
-        said = read_chat(next(iter(kept(value, *DIALOGUES, *INSIDE).values()), None), role)
+    inner = next(iter(kept(value, *DIALOGUES, *INSIDE).values()), None)
+    said = read_content(value, role) if "parts" in value else read_chat(inner, role)
     if said:
         said[-1].finish = first_of(value, "finish_reason", "stop_reason") or said[-1].finish
-    places = (value, as_mapping(value.get("config")))
-    systems = [
-        text_in(found) for of in places for found in kept(of, "instructions", *SYSTEMS).values()
-    ]
-    return [LogMessage("system", text) for text in systems if text][:1] + said
+    systems = kept(as_mapping(value.get("config")) | value, "instructions", *SYSTEMS).values()
+    return [LogMessage("system", text) for text in map(text_in, systems) if text][:1] + said
 
 
 def _read_list(values: list[Any], role: Role) -> list[LogMessage]:
     objects = all(isinstance(value, dict) for value in values)
     if objects and all(role_name(value) or value.get("type") in ITEMS for value in values):
-        return response_items(values)
+        return dialects.response_items(values)
     if are_calls(values):
-        return [LogMessage(role, calls=[as_call(value) for value in values])]
+        return [LogMessage(role, calls=[dialects.as_call(value) for value in values])]
     signs = {"text", "type", "toolName"}
     if objects and all(signs & value.keys() and "message" not in value for value in values):
         parts = [{"type": "tool_call", **v} if "toolName" in v else v for v in values]

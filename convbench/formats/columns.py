@@ -8,19 +8,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from convbench.formats import dialects, values
+from convbench.formats import values
 from convbench.formats.chats import DIALOGUES, dialogue_in
-from convbench.formats.values import as_list, as_mapping, as_number, at, first_of
+from convbench.formats.dialects import PERSONAL, wire_tools
+from convbench.formats.values import as_list, as_mapping, as_number, at, first_of, named_scores
 
 REPLIES = (
     *("completion", "response", "output", "outputs", "actual_output", "generation", "resps"),
     "result",
 )
-CANDIDATES = (*REPLIES, "answer", "text", "content", "message")  # names of one reply of several
-# (one, two) in the names of two columns; of the first three the first is better, of others a
-# verdict says which
+CANDIDATES = (*REPLIES, "answer", "text", "content", "message")  # of one reply of several
 BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
-SIDES = (*BETTER, ("_a", "_b"), ("0", "1"), ("1", "2"))
+SIDES = (*BETTER, ("_a", "_b"), ("0", "1"), ("1", "2"))  # in names of columns of two replies
 TWINS = ("", "conversation", "conversations", "messages", "summary", "human_ref", *CANDIDATES)
 LISTS = ("completions", "answers", "responses", "candidates", "summaries", "generations", "outputs")
 PARALLEL = ("ratings", "scores", "rewards", "labels", "correctness", "rank")
@@ -40,8 +39,7 @@ LABELS = ("label", "kto_tag", "resolved", "target", "passed", "success", "correc
 WORDS = dict.fromkeys(("positive", "up", "thumbs_up", "like", "good"), 1.0)
 WORDS |= dict.fromkeys(("negative", "down", "thumbs_down", "dislike", "bad"), 0.0)
 TOOLS = ("tools", "functions", "xml_tools", "python_tools")
-Row = dict[str, Any]  # a row's columns by their names in snake_case, without those that were taken
-Reply = tuple[Any, dict[str, float], dict[str, Any]]  # (itself or all, scores, what else is said)
+Row = dict[str, Any]  # columns by their names in snake_case, without those that were taken
 
 
 def snake(name: object) -> str:
@@ -53,7 +51,7 @@ def columns(record: Mapping[str, Any]) -> Row:
     """Return the columns of a row that hold something; of two of one name the first."""
     row: Row = {}
     for name, value in values.without_nulls(record).items():
-        if value not in ("", [], {}) and snake(name) not in dialects.PERSONAL:
+        if value not in ("", [], {}) and snake(name) not in PERSONAL:
             row.setdefault(snake(name), value)
     return row
 
@@ -63,35 +61,29 @@ def take(row: Row, *names: str) -> Any:
     return next((row.pop(name) for name in names if name in row), None)
 
 
-def take_numbers(row: Row, *names: str) -> list[float]:
-    """Take these columns if all of them hold numbers, and return those; else none."""
+def _take_numbers(row: Row, *names: str) -> list[float]:
+    """Take these columns if all of them hold numbers."""
     are_there = all(as_number(row.get(name)) is not None for name in names)
     return [as_number(row.pop(name)) or 0.0 for name in names] if are_there else []
 
 
 def take_tools(row: Row) -> Any:
     """Take the tools that were offered: of the row, its input, its settings or a message."""
-    places: list[Row] = [
-        row,
-        *(as_mapping(row.get(name)) for name in ("input", "chat_template_kwargs")),
-    ]
+    places = [row, as_mapping(row.get("input")), as_mapping(row.get("chat_template_kwargs"))]
     places += [as_mapping(item) for value in row.values() for item in as_list(value)[:2]]
-    for place in places:
-        for name in TOOLS:
-            if dialects.wire_tools(place.get(name)):
-                return place.pop(name)
-    return None
+    found = ((place, name) for place in places for name in TOOLS if wire_tools(place.get(name)))
+    return next((place.pop(name) for place, name in found), None)
 
 
 def take_rewards(row: Row) -> dict[str, float]:
-    """Take the scores of a row or candidate by name, the reward from the first place that has one;
-    not rescaled, but of a rank, the lower the better."""
-    aspects = {k: as_number(at(v, "Rating")) for k, v in as_mapping(row.get("annotations")).items()}
-    scores = {f"{name}.Rating": mark for name, mark in aspects.items() if mark is not None}
+    """Take the scores of a row or reply by name, the reward from the first place that has one; not
+    rescaled, but of a rank, the lower the better."""
+    aspects = as_mapping(row.get("annotations"))
+    scores = named_scores({f"{name}.Rating": at(v, "Rating") for name, v in aspects.items()})
     ends = [name for name in row if name.endswith(("_reward", "_score"))]
     ends = [name for name in ends if name.startswith("overall")] or ends
     for name in (*SCORES, *(ends if len(ends) == 1 else ())):
-        if found := values.named_scores(row.get(name)):
+        if found := named_scores(row.get(name)):
             row.pop(name)
             return scores | found
     for name in LABELS:
@@ -100,41 +92,39 @@ def take_rewards(row: Row) -> dict[str, float]:
         if number in (0, 1) and (name != "target" or isinstance(value, bool)):
             row.pop(name)
             return scores | {"reward": float(number or 0)}
-    rank = take_numbers(row, "rank")
+    rank = _take_numbers(row, "rank")
     return scores | ({"reward": -rank[0]} if rank else {})
 
 
-def take_replies(row: Row) -> list[Reply]:
-    """Take the replies of a row that has several to one prompt, or one in steps, with their scores;
-    none for any other row."""
-    for sides in SIDES:
-        for name in row:
-            is_one = sides[0] in name and name.replace(sides[0], "").strip("_") in TWINS
-            if is_one and name.replace(*sides) in row:
-                return _take_two(row, name, sides)
+def take_replies(row: Row) -> list[Row]:
+    """Take the replies of a row that has several to one prompt, or one in steps, each as a row of
+    its own with its scores; none of any other row."""
+    for one, two in SIDES:
+        for name in (name for name in row if one in name and name.replace(one, two) in row):
+            if name.replace(one, "").strip("_") in TWINS:
+                return _take_two(row, name, one, two)
     if rejected := take(row, "rejected_response", "rejected_messages"):
         dialogues = (row[name] for name in DIALOGUES if dialogue_in(row.get(name)))
-        chosen = next(dialogues, None) or take(row, *REPLIES[:3])
-        return [(chosen, {"reward": 1.0}, {}), (rejected, {"reward": 0.0}, {})]
+        chosen = next(dialogues, None) or take(row, *REPLIES)
+        return [{"text": chosen, "reward": 1.0}, {"text": rejected, "reward": 0.0}]
+    if "steps" in row and (wrong := _take_numbers(row, "label")):  # the place of the first wrong
+        reply = "\n\n".join(map(str, as_list(row.pop("steps"))))
+        return [{"text": reply, "reward": float(wrong[0] < 0)}]
     if steps := as_list(at(row, "label", "steps")):
         return _tree(steps)
-    if "steps" in row and (wrong := take_numbers(row, "label")):  # the place of the first wrong one
-        reply = "\n\n".join(map(str, as_list(row.pop("steps"))))
-        return [(reply, {"reward": float(wrong[0] < 0)}, {})]
     return next((found for name in LISTS if (found := _take_list(row, name))), [])
 
 
-def _take_two(row: Row, one: str, sides: tuple[str, str]) -> list[Reply]:
-    is_pair, replies = sides in BETTER, [row.pop(one), row.pop(one.replace(*sides))]
-    names = [name for name in row if sides[0] in name and re.search("score|rating|reward", name)]
-    scores = (take_numbers(row, name, name.replace(*sides)) for name in names)
+def _take_two(row: Row, name: str, one: str, two: str) -> list[Row]:
+    is_pair, replies = (one, two) in BETTER, [row.pop(name), row.pop(name.replace(one, two))]
+    names = [name for name in row if one in name and re.search("score|rating|reward", name)]
+    scores = (_take_numbers(row, name, name.replace(one, two)) for name in names)
     rewards = next(filter(None, scores), None) or ([1.0, 0.0] if is_pair else _verdict(row))
-    out: list[Reply] = []
-    for number, value in enumerate(replies):
+    out: list[Row] = []
+    for side, value, reward in zip((one, two), replies, rewards or (None, None), strict=True):
         several = is_pair and isinstance(value, list) and all(isinstance(v, str) for v in value)
-        score = {"reward": rewards[number]} if rewards else {}
-        about = {} if is_pair else {"side": sides[number].strip("_")}
-        out += [(reply, score, about) for reply in (value if several else [value])]
+        about = {"reward": reward, "side": None if is_pair else side.strip("_")}
+        out += [values.without_nulls({"text": v, **about}) for v in (value if several else [value])]
     return out
 
 
@@ -145,33 +135,32 @@ def _verdict(row: Row) -> list[float]:
             row.pop(name)
             return {"a": [1.0, 0.0], "b": [0.0, 1.0]}.get(word[1], [0.5, 0.5])
     for name, ends in VERDICTS.items():
-        for number in take_numbers(row, name):
+        for number in _take_numbers(row, name):
             first, second = (abs(number - end) for end in ends)
             if first == second or not min(ends) <= number <= max(ends):
                 return [0.5, 0.5]
             return [float(first < second), float(second < first)]
-    row.pop("winner_tie", None)
-    sides = take_numbers(row, "winner_model_a", "winner_model_b")
-    return sides if any(sides) or not sides else [0.5, 0.5]
+    if hot := _take_numbers(row, "winner_model_a", "winner_model_b"):
+        row.pop("winner_tie", None)
+    return hot if any(hot) or not hot else [0.5, 0.5]
 
 
-def _tree(steps: list[Any]) -> list[Reply]:
+def _tree(steps: list[Any]) -> list[Row]:
     """Return the begun replies of a tree of steps, of which one each goes on: those that end with
     another or with the last, with its rating."""
-    out: list[Reply] = []
+    out: list[Row] = []
     before = ""
     for number, step in enumerate(steps, 1):
         tried: Any = at(step, "completions")
         goes_on = at(step, "human_completion") or at(tried, at(step, "chosen_completion"))
         for item in as_list(tried):
             if item is not goes_on or number == len(steps):
-                score = values.named_scores(at(item, "rating"))
-                out.append((f"{before}{at(item, 'text')}", score, {}))
+                out.append({"text": f"{before}{at(item, 'text')}", "score": at(item, "rating")})
         before += f"{at(goes_on, 'text')}\n"
     return out
 
 
-def _take_list(row: Row, name: str) -> list[Reply]:
+def _take_list(row: Row, name: str) -> list[Row]:
     """Take the replies in a column of several: objects with a reply and a score, or texts beside a
     column of as many scores."""
     replies, choice = as_list(row.get(name)), as_number(row.get("choice"))
@@ -181,17 +170,16 @@ def _take_list(row: Row, name: str) -> list[Reply]:
     marks = [n for n in row if n.startswith(PARALLEL) and len(as_list(row[n])) == len(items) > 1]
     if name == "completions" and "labels" in marks:  # steps of one reply, each right or not
         right = all(map(as_number, as_list(row.pop("labels"))))
-        return [("\n".join(row.pop(name)), {"reward": float(right)}, {})]
+        return [{"text": "\n".join(row.pop(name)), "reward": float(right)}]
     fields = {"rank" if mark.startswith("rank") else "score": row[mark] for mark in marks[:1]}
     fields["finish_reason"] = row.get("finish_reasons")
     if choice is not None and len(items) > 1:
         fields["score"] = [number == choice for number in range(len(items))]
     for field, column in fields.items():
         for item, value in zip(items, as_list(column), strict=False):
-            item[field] = value
-    found = [(take(item, *CANDIDATES), take_rewards(item), item) for item in items]
-    if not any(scores for _, scores, _ in found):
+            item |= values.without_nulls({field: value})
+    if not any(take_rewards(dict(item)) for item in items):
         return []
     for column in (name, *marks[:1], "choice"):
         row.pop(column, None)
-    return found
+    return items

@@ -8,17 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from convbench.formats import values
 from convbench.formats.log import Call, LeftOut, LogMessage, Role, Usage
-from convbench.formats.values import (
-    as_list,
-    as_mapping,
-    as_number,
-    as_text,
-    first_of,
-    kept,
-    parsed,
-    without_nulls,
-)
+from convbench.formats.values import as_list, as_mapping, as_number, as_text, at, first_of, kept
 
 NAMES: Mapping[Role, str] = {
     "user": "user human hum prompter input humanmessage",
@@ -30,18 +22,19 @@ NAMES: Mapping[Role, str] = {
 }
 ROLES = {name: role for role, names in NAMES.items() for name in names.split()}
 CALL_ROLES = ("function_call", "tool_call", "tool_calls")  # of messages that are calls alone
-CONTENT = ("content", "value", "parts", "text", "system_prompt")
+CONTENT = ("content", "value", "parts", "text", "system_prompt", "refusal")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 MASKS = ("weight", "loss", "train", "trainable", "loss_mask", "training")  # 0: not to be learnt
 MARKS = ("tool_call_id", "toolCallId", "call_id", "tool_use_id", "toolUseId", "mcp_tool_use_id")
+ARGUMENTS = ("arguments", "args", "parameters")
 PERSONAL = ("hashed_ip", "header", "ip")  # they tell who somebody is, and are not kept
 KNOWN = {  # keys of a message that are read, or not kept; others are metadata
-    *("role", "from", "type", "refusal", "name", "id", "additional_kwargs", "function_calls"),
-    *("tool_calls", "function_call", "thinking_blocks", "logprobs", "token_ids", "finish_reason"),
-    *("stop_reason", "stopReason", "model", "tools", "functions", "tool_call_ids"),
+    *("role", "from", "type", "name", "id", "additional_kwargs", "function_calls", "tool_calls"),
+    *("function_call", "thinking_blocks", "logprobs", "token_ids", "finish_reason", "stop_reason"),
+    *("stopReason", "model", "tools", "functions", "tool_call_ids"),
     *(CONTENT + THOUGHTS + MASKS + MARKS + PERSONAL),
 }
-# types of parts, or how they end, in small letters without signs
+# types of parts, or how they end, in small letters without signs; then the keys of their words
 CALLS = ("tooluse", "call")
 RESULTS = ("toolresult", "toolcallresponse", "calloutput", "functionresponse")
 THINKING = ("thinking", "reasoning", "redactedthinking", "think", "reasoningcontent")
@@ -60,32 +53,26 @@ def as_role(name: Any) -> Role:
 
 def as_call(raw: Any, name: str | None = None) -> Call:
     """Return a call in any dialect, nested or flat, as an object or JSON text, of the tool `name`
-    if it says no other. Raise LeftOut without a name."""
+    if it says no other; its arguments as JSON text, nothing as `{}`. Raise LeftOut without a name.
+    """
     fields = as_mapping(raw)
     nested = fields.get("function")
     inner = nested if isinstance(nested, dict) else fields
     name = first_of(inner, "name", "toolName", "tool_name", "function_name") or nested or name
     if not isinstance(name, str):
         raise LeftOut("a call without the name of a tool")
-    given, text = (
-        first_of(inner, "arguments", "args", "parameters"),
-        first_of(inner, "input", "action"),
-    )
+    given, text = first_of(inner, *ARGUMENTS), first_of(inner, "input", "action")
     if given is None and text not in (None, ""):
-        given = text if isinstance(parsed(text), dict) else {"input": text}
-    mark = first_of(fields, *MARKS, "id") or first_of(inner, *MARKS, "id")
-    return Call(name, _arguments(given), None if mark is None else str(mark))
-
-
-def _arguments(value: Any) -> str:
-    """Return arguments as JSON text: nothing is `{}`, nulls of tables are left out."""
-    if value is None or (isinstance(value, str) and value.strip() in ("", "null", "None")):
-        return "{}"
+        given = text if isinstance(values.parsed(text), dict) else {"input": text}
+    if given is None or (isinstance(given, str) and given.strip() in ("", "null", "None")):
+        given = "{}"
     try:
-        json.loads(value)
-        return str(value)
-    except (TypeError, ValueError, RecursionError):
-        return json.dumps(without_nulls(parsed(value)), ensure_ascii=False, default=str)
+        json.loads(given)
+    except (TypeError, ValueError, RecursionError):  # nulls are those of tables
+        given = values.without_nulls(values.parsed(given))
+        given = json.dumps(given, ensure_ascii=False, default=str)
+    mark = first_of(fields, *MARKS, "id") or first_of(inner, *MARKS, "id")
+    return Call(name, given, None if mark is None else str(mark))
 
 
 def wire_tools(value: Any) -> list[dict[str, Any]]:
@@ -109,10 +96,9 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
     message of what was said, thought and called, then one for each result in it. Pictures, sounds,
     files and parts of unknown types become a mark in the text."""
     said, results = LogMessage(role), []
-    if isinstance(value, dict) and "parts" in value:
-        value = value["parts"]
     texts: list[str] = []
     thoughts: list[str] = []
+    value = value["parts"] if isinstance(value, dict) and "parts" in value else value
     for part in value if isinstance(value, list) else [value]:
         if not isinstance(part, dict):
             texts.append(as_text(part))
@@ -121,19 +107,18 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
         if "type" not in part and "text" not in part:  # of Bedrock and Gemini the key is the type
             name, part = next(((k, v) for k, v in part.items() if isinstance(v, dict)), ("", part))
         kind = re.sub(r"[^a-z]", "", str(name).lower())
-        found = first_of(part, "content", "output", "result", "response")
+        result = first_of(part, "content", "output", "result", "response")
         is_call = kind.endswith(CALLS)
         if is_call:
             said.calls.append(as_call(part, str(name).removesuffix("_call")))
-        if kind.endswith(RESULTS) or (is_call and found is not None):
-            mark = first_of(part, *MARKS, "id")
-            results.append(result_message(found, mark, error=_failed(part)))
+        if kind.endswith(RESULTS) or (is_call and result is not None):
+            results.append(_result(part, result))
         elif kind in THINKING or part.get("thought") is True:
             thoughts.append(text_in(first_of(part, *WORDS)))
         elif kind in TEXTS:
             texts.append(text_in(first_of(part, *WORDS)))
-        elif kind == "document" and isinstance(as_mapping(part.get("source")).get("data"), str):
-            texts.append(part["source"]["data"])
+        elif kind == "document" and at(part, "source", "type") == "text":
+            texts.append(as_text(at(part, "source", "data")))
         elif not is_call:
             texts.append("[image]" if "image" in kind else f"[{kind}]")
             said.pictures += 1
@@ -147,9 +132,10 @@ def text_in(value: Any) -> str:
     return read_content(value)[0].text
 
 
-def _failed(fields: Mapping[str, Any]) -> bool:
-    is_error = any(fields.get(name) for name in ("is_error", "isError", "error"))
-    return is_error or fields.get("status") == "error"
+def _result(fields: Mapping[str, Any], value: Any) -> LogMessage:
+    mark = first_of(fields, *MARKS) or at(fields, "tool_call_ids", 0) or fields.get("id")
+    failed = any(fields.get(name) for name in ("is_error", "isError", "error"))
+    return result_message(value, mark, error=failed or fields.get("status") == "error")
 
 
 def result_message(value: Any, mark: Any, *, error: bool = False) -> LogMessage:
@@ -172,20 +158,16 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     unknown role, or a call that cannot be read.
     """
     name = str(first_of(item, "role", "from", "type"))
-    role, value = as_role(name), first_of(item, *CONTENT)
-    calls = item.get("tool_calls") or as_mapping(item.get("additional_kwargs")).get("tool_calls")
+    role, value = as_role(name), next(iter(kept(item, *CONTENT).values()), None)
+    calls = item.get("tool_calls") or at(item, "additional_kwargs", "tool_calls")
     if name.lower() in CALL_ROLES or as_text(value).startswith('[{"function"'):
         calls, value = as_list(value) or [value], None
     said, *results = read_content(value, role)
     if role == "tool":
         is_definition = isinstance(value, dict) and "function" in value
-        if not (results or is_definition):
-            mark = first_of(item, *MARKS) or next(iter(as_list(item.get("tool_call_ids"))), None)
-            return [result_message(value, mark, error=_failed(item))]
-        return results
-    words = item.get("function_calls")  # of OLMo, in words
-    said.text = said.text or as_text(item.get("refusal"))
-    said.text = "\n".join(filter(None, (said.text, words if isinstance(words, str) else "")))
+        return results or ([] if is_definition else [_result(item, value)])
+    if isinstance(words := item.get("function_calls"), str):  # of OLMo, not as objects
+        said.text = f"{said.text}\n{words}".strip("\n")
     made = [*as_list(calls), *filter(None, [item.get("function_call")])]
     said.calls = [*map(as_call, made), *said.calls]
     said.name = item["name"] if isinstance(item.get("name"), str) else None
@@ -220,9 +202,8 @@ def response_items(items: Iterable[Any], **own: Any) -> list[LogMessage]:
 def usage_of(counts: Any, cost: Any = None) -> Usage:
     """Return the usage of a reply from its counts of tokens, under any of the names in use."""
     fields = as_mapping(counts)
-    asked = first_of(fields, "prompt_tokens", "input_tokens", "input", "inputTokens")
-    said = first_of(fields, "completion_tokens", "output_tokens", "output", "outputTokens")
-    prompt, reply = (
-        None if (n := as_number(x)) is None or n < 0 else int(n) for x in (asked, said)
-    )
-    return prompt, reply, as_number(first_of(fields, "cost_usd") or cost)
+    asked = as_number(first_of(fields, "prompt_tokens", "input_tokens", "input", "inputTokens"))
+    names = ("completion_tokens", "output_tokens", "output", "outputTokens")
+    said, dollars = as_number(first_of(fields, *names)), first_of(fields, "cost_usd") or cost
+    prompt, reply = (None if n is None or n < 0 else int(n) for n in (asked, said))
+    return prompt, reply, as_number(dollars)

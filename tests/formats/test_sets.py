@@ -276,6 +276,15 @@ def test_import_logs_groups_rows_of_one_prompt(tmp_path: Path) -> None:
     assert (result.conversations, result.examples) == (2, 1)
 
 
+def test_import_logs_pairs_calls_before_each_of_several_replies(tmp_path: Path) -> None:
+    prompt = [ASK, {"role": "assistant", "tool_calls": [USED]}, {"role": "tool", "content": "7"}]
+    row = {"prompt": prompt, "chosen": [GOOD], "rejected": [BAD]}
+    assert said(import_rows(tmp_path, [row])) == [
+        ([Q, "f({})=7", A], 1.0),
+        ([Q, "f({})=7", B], 0.0),
+    ]
+
+
 def test_import_logs_keeps_no_columns_that_tell_who_somebody_is(tmp_path: Path) -> None:
     ask = {**ASK, "hashed_ip": "9f2", "header": {"accept-language": "de"}, "country": "DE"}
     result = import_rows(tmp_path, [{"conversation": [ask, GOOD], "hashed_ip": "9f2"}])

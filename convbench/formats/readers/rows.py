@@ -4,22 +4,15 @@ and a reply, or several replies to one prompt. See `columns`."""
 import hashlib
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
 import orjson
 
-from convbench.formats import columns
-from convbench.formats.chats import (
-    DIALOGUES,
-    SYSTEMS,
-    are_calls,
-    dialogue_in,
-    joined,
-    read_chat,
-    read_dialogue,
-)
-from convbench.formats.columns import REPLIES, Row, snake, take
+from convbench.formats import chats, columns
+from convbench.formats.chats import DIALOGUES, are_calls, dialogue_in, read_dialogue
+from convbench.formats.columns import CANDIDATES, REPLIES, Row, snake, take
 from convbench.formats.dialects import PERSONAL, text_in
 from convbench.formats.log import LeftOut, LogConversation, LogMessage, Role
 from convbench.formats.values import as_list, as_mapping, as_time, at, parsed
@@ -52,28 +45,27 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the conversations of a row."""
     row = columns.columns(record)
     settings = as_mapping(row.get("chat_template_kwargs"))
-    system = text_in(take(row, *SYSTEMS) or settings.get("custom_instructions"))
+    system = text_in(take(row, *chats.SYSTEMS) or settings.get("custom_instructions"))
     tools, replies = columns.take_tools(row), columns.take_replies(row)
     if replies:
-        prompt = _prompt_of_replies(row)
-        found = [(_answered(deepcopy(prompt), reply), *more) for reply, *more in replies]
-    else:
-        found = [(_dialogue(row), columns.take_rewards(row), {})]
-    about = _about(row, record)
-    metadata = about.pop("metadata")
-    if len(found) > 1 and about["task"] is None:
-        about["task"] = _shared_id([messages for messages, _, _ in found])
-    for messages, rewards, more in found:
-        if replies and all(message.role == "assistant" for message in messages):
+        prompt = _take_prompt_of_replies(row)
+        dialogues = [_answered(deepcopy(prompt), take(reply, *CANDIDATES)) for reply in replies]
+        rewards = [columns.take_rewards(reply) for reply in replies]
+        if any(all(message.role == "assistant" for message in said) for said in dialogues):
             raise LeftOut("several replies to no prompt")
+    else:
+        dialogues, replies, rewards = [_take_dialogue(row)], [{}], [columns.take_rewards(row)]
+    about = _about(row, record)
+    about.tools = tools
+    if len(dialogues) > 1 and about.task is None:
+        about.task = _shared_id(dialogues)
+    for messages, scores, more in zip(dialogues, rewards, replies, strict=True):
         if more.pop("finish_reason", None) == "length":
             messages[-1].finish = "length"
         if system and all(message.role != "system" for message in messages):
             messages = [LogMessage("system", system), *messages]
-        log = LogConversation(messages, rewards=rewards, tools=tools, **about)
-        log.metadata = metadata | more
-        log.dropped["personal columns, not kept"] += sum(snake(n) in PERSONAL for n in record)
-        yield log
+        metadata = about.metadata | more
+        yield replace(about, messages=messages, rewards=scores, metadata=metadata)
 
 
 def _shared_id(dialogues: list[list[LogMessage]]) -> str:
@@ -83,7 +75,27 @@ def _shared_id(dialogues: list[list[LogMessage]]) -> str:
     return hashlib.sha256(orjson.dumps([some[0] for some in same])).hexdigest()[:16]
 
 
-def _take_dialogue(row: Row, *names: str) -> list[LogMessage]:
+def _take_dialogue(row: Row) -> list[LogMessage]:
+    """Take a dialogue, else a prompt and a reply, else a text that is a dialogue."""
+    if messages := _take_whole(row, *DIALOGUES):
+        return messages
+    prompt = _take_prompt(row)
+    names = [*REPLIES, *((*REFERENCES, "answer") if row.keys().isdisjoint(OPTIONS) else ())]
+    names += ["answers"] if are_calls(row.get("answers")) else []
+    said = (name for name in names if isinstance(parsed(row.get(name)), str | list | dict))
+    if prompt and (reply := next(said, None)):
+        return _answered(prompt, row.pop(reply))
+    if messages := _take_whole(row, "text", "completion"):
+        return messages
+    if prompt and all(message.role != "assistant" for message in prompt):
+        raise LeftOut("a question without a reply")
+    if not prompt:
+        raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {EXPECTED}")
+    return prompt
+
+
+def _take_whole(row: Row, *names: str) -> list[LogMessage]:
+    """Take the first of these columns that is a dialogue."""
     for name in names:
         if messages := read_dialogue(row.get(name), texts=name in DIALOGUES):
             row.pop(name)
@@ -91,15 +103,18 @@ def _take_dialogue(row: Row, *names: str) -> list[LogMessage]:
     return []
 
 
-def _prompt_of_replies(row: Row) -> list[LogMessage]:
-    """Take what stands before the last reply of a dialogue, which is one of them, else a prompt."""
-    messages = _take_dialogue(row, *DIALOGUES)
+def _take_prompt_of_replies(row: Row) -> list[LogMessage]:
+    """Take a dialogue that waits for a reply, else a prompt, else what stands before the last reply
+    of a dialogue, which is one of them."""
+    messages = _take_whole(row, *DIALOGUES)
+    if messages and messages[-1].role == "user":
+        return messages
     while messages and messages[-1].role == "assistant":
         messages.pop()
-    return messages or _prompt(row)
+    return _take_prompt(row) or messages
 
 
-def _prompt(row: Row) -> list[LogMessage]:
+def _take_prompt(row: Row) -> list[LogMessage]:
     """Take the prompt: what came before, then the first of its columns with what adds to it."""
     before = _spoken(row.pop("history", []), "user")
     if dialogue_in(row.get("context")):
@@ -115,25 +130,6 @@ def _prompt(row: Row) -> list[LogMessage]:
     return before + _spoken(value, "user")
 
 
-def _dialogue(row: Row) -> list[LogMessage]:
-    """Take a dialogue, else a prompt and a reply, else a text that is a dialogue."""
-    if messages := _take_dialogue(row, *DIALOGUES):
-        return messages
-    prompt = _prompt(row)
-    names = [*REPLIES, *((*REFERENCES, "answer") if row.keys().isdisjoint(OPTIONS) else ())]
-    names += ["answers"] if are_calls(row.get("answers")) else []
-    said = (name for name in names if isinstance(parsed(row.get(name)), str | list | dict))
-    if prompt and (reply := next(said, None)):
-        return _answered(prompt, row.pop(reply))
-    if messages := _take_dialogue(row, "text", "completion"):
-        return messages
-    if any(message.role == "assistant" for message in prompt):
-        return prompt
-    if prompt:
-        raise LeftOut("a question without a reply")
-    raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {EXPECTED}")
-
-
 def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
     """Return a prompt with a reply; or texts of which each answers one of it, in turn."""
     texts, asked = as_list(value), [message.text for message in prompt if message.role == "user"]
@@ -142,7 +138,7 @@ def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
     if len(texts) == len(asked) > 0 and all(isinstance(text, str) for text in texts):
         system = [message for message in prompt if message.role == "system"]
         return system + read_dialogue([list(pair) for pair in zip(asked, texts, strict=True)])
-    return joined(prompt, _spoken(value, "assistant"))
+    return chats.joined(prompt, _spoken(value, "assistant"))
 
 
 def _spoken(value: Any, role: Role) -> list[LogMessage]:
@@ -150,34 +146,38 @@ def _spoken(value: Any, role: Role) -> list[LogMessage]:
     unless that is a dialogue or calls of tools."""
     if isinstance(value, str) and not (dialogue_in(value) or are_calls(value)):
         return read_dialogue(value) or [LogMessage(role, value)]
-    return read_chat(value, role)
+    return chats.read_chat(value, role)
 
 
-def _about(row: Row, record: Any) -> dict[str, Any]:
+def _about(row: Row, record: Any) -> LogConversation:
     """Take what is said about the conversation. Unknown columns are its metadata."""
     metadata, answer = as_mapping(record.get("metadata")), row.pop("answer", None)
     reference = take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
     if reference is None and isinstance(answer, list | dict):
         reference = answer
-    hidden = {} if reference is None else {"reference": reference}
     choices = at(row, "choices", "text") or row.get("choices")
     if isinstance(choices, list) and all(isinstance(item, str) for item in choices):
         row.pop("choices")
     else:
         choices = []
     moments = (as_time(row.get(name)) for name in TIMES)
-    about: dict[str, Any] = {
-        "task": take(row, *TASKS),
-        "group": take(row, "group", "group_id"),
-        **{name: row.pop(name, None) for name in ("split", "temperature", "question")},
-        "choices": choices,
-        "answer": str(answer) if isinstance(answer, str | int | float) else None,
-        "hidden": hidden | as_mapping(row.pop("hidden", None)),
-        "time": next((moment for moment in moments if moment is not None), None),
-    }
+    log = LogConversation(
+        task=take(row, *TASKS),
+        group=take(row, "group", "group_id"),
+        split=take(row, "split"),
+        question=take(row, "question"),
+        choices=choices,
+        answer=str(answer) if isinstance(answer, str | int | float) else None,
+        hidden={} if reference is None else {"reference": reference},
+        temperature=take(row, "temperature"),
+        time=next((moment for moment in moments if moment is not None), None),
+    )
+    log.hidden |= as_mapping(take(row, "hidden"))
     if "episode" in row:  # an export writes an episode a row, each with all before it
-        about["id"] = "/".join(str(row[name]) for name in EPISODES if name in row)
+        log.id = "/".join(str(row[name]) for name in EPISODES if name in row)
     if metadata:
         row.pop("metadata", None)
     rest = {str(name): row.pop(snake(name)) for name in record if snake(name) in row}
-    return about | {"metadata": rest | row | metadata}
+    log.metadata = rest | row | metadata
+    log.dropped["personal columns, not kept"] = sum(snake(name) in PERSONAL for name in record)
+    return log
