@@ -17,10 +17,9 @@ def recognises(first: object) -> bool:
 
 
 def read(lines: Any, where: str) -> Items:
-    """Yield the session. Events that were sent come back in the stream, so each counts once, there;
-    a custom tool's result is only sent."""
+    """Yield the session. Most events that were sent come back in the stream; each counts once."""
     log, model = LogConversation(), None
-    asked: list[LogMessage] = []
+    sent: list[LogMessage] = []
     for line in lines:
         method, payload = line if isinstance(line, list) else ("stream", line)
         payload = payload if isinstance(payload, dict) else payload[1]
@@ -30,26 +29,20 @@ def read(lines: Any, where: str) -> Items:
             log.messages += [LogMessage("system", agent["system"])] if agent.get("system") else []
             log.id, log.tools = payload.get("id"), agent.get("tools")
             log.metadata = {"agent": agent.get("name")}
-        known = {message.call_id for message in log.messages if message.role == "tool"}
-        for event in payload.get("events", [payload]):
-            for message in _read_event(event, model):
-                if method.endswith("events.send") and message.role == "user":
-                    asked.append(message)
-                elif message.role != "tool" or message.call_id not in known:
-                    log.messages.append(message)
-    if all(message.role != "user" for message in log.messages):
-        log.messages = asked + log.messages
+        for message in (m for e in payload.get("events", [payload]) for m in _read(e, model)):
+            if message in sent:
+                sent.remove(message)
+            else:
+                log.messages.append(message)
+                sent += [message] if method.endswith("events.send") else []
     yield log
 
 
-def _read_event(event: dict[str, Any], model: Any) -> list[LogMessage]:
+def _read(event: dict[str, Any], model: Any) -> list[LogMessage]:
     kind, content = str(event.get("type")), event.get("content")
     if kind.endswith(("tool_use", "tool_result")):
         content = [{"tool_use_id": event.get("custom_tool_use_id"), **event}]
-    elif kind not in ("user.message", "agent.message", "agent.thinking"):
+    elif kind not in ("user.message", "agent.message"):
         return []
-    elif kind == "agent.thinking":
-        content = [{**event, "type": "thinking"}]
     role = "user" if kind == "user.message" else "assistant"
-    made = read_message({"role": role, "content": content}, model=model)
-    return [m for m in made if m.text or m.reasoning or m.calls or m.pictures or m.role == "tool"]
+    return read_message({"role": role, "content": content}, model=model)

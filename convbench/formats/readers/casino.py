@@ -1,10 +1,10 @@
-"""CaSiNo's negotiations: two people bargain for food, water and firewood; neither is an assistant,
-so `--policy mturk_agent_1` names one."""
+"""CaSiNo's negotiations of two people; neither is an assistant: `--policy mturk_agent_1` names one.
+The deal that one submits is said in words, with its shares."""
 
 from typing import Any
 
 from convbench.formats.log import Items, LogConversation, LogMessage
-from convbench.formats.values import as_mapping, as_text, at
+from convbench.formats.values import as_mapping, as_text, at, kept
 
 
 def recognises(first: object) -> bool:
@@ -12,15 +12,13 @@ def recognises(first: object) -> bool:
 
 
 def read(record: Any, where: str) -> Items:
-    """Yield the negotiation; a deal that is submitted is said in words with its shares. The reward
-    of each side is its points."""
+    """Yield the negotiation. The reward of each side is its points."""
     info = as_mapping(record["participant_info"])
     log = LogConversation(task=record.get("dialogue_id"))
-    log.metadata = {"participant_info": info, "annotations": record.get("annotations") or []}
+    log.metadata = kept(record, "participant_info", "annotations")
     log.rewards = {name: at(info, name, "outcomes", "points_scored") for name in info}
     for item in record["chat_logs"]:
-        deal = as_mapping(item.get("task_data"))
-        shares = {k: v for k, v in deal.items() if isinstance(v, dict)}
-        text = as_text(item.get("text")) + (f" {as_text(shares)}" if shares else "")
+        deal = kept(as_mapping(item.get("task_data")), "issue2youget", "issue2theyget")
+        text = as_text(item.get("text")) + (f" {as_text(deal)}" if deal else "")
         log.messages.append(LogMessage("user", text, name=as_text(item["id"])))
     yield log

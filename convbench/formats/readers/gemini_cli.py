@@ -14,16 +14,13 @@ def recognises(first: object) -> bool:
 def read(record: Any, where: str) -> Items:
     """Yield the session. Its notes to the user (type info, error) are no messages."""
     log = LogConversation(id=record["sessionId"], time=record.get("startTime"))
-    for item in record["messages"]:
-        if item.get("type") not in ("user", "gemini"):
-            continue
+    for item in (one for one in record["messages"] if one.get("type") in ("user", "gemini")):
         calls, thoughts = as_list(item.get("toolCalls")), as_list(item.get("thoughts"))
         lines = (f"{thought.get('subject')}: {thought.get('description')}" for thought in thoughts)
-        fields = {"tool_calls": calls, "thinking": "\n".join(lines), "role": item["type"]}
-        fields |= kept(item, "content", "model")
-        log.messages += read_message(fields, usage=usage_of(item.get("tokens")))
+        own = {"role": item["type"], "tool_calls": calls, "thinking": "\n".join(lines)}
+        usage = usage_of(item.get("tokens"))
+        log.messages += read_message(own | kept(item, "content", "model"), usage=usage)
         for call in (call for call in calls if call.get("result") is not None):
             output = at(call, "result", 0, "functionResponse", "response")
-            text = at(output, "output") or output or call.get("resultDisplay")
-            log.messages.append(result_message(text, call.get("id")))
+            log.messages.append(result_message(at(output, "output") or output, call.get("id")))
     yield log

@@ -1,8 +1,6 @@
-"""Logs of Inspect (inspect_ai): `.eval`, an archive with a file a sample, or one JSON file.
-
-Source: inspect_ai's `EvalLog` and `EvalSample`. The reader of `datasets` (`eval`) gives samples
-without the log's header, and stops at ids that are no numbers.
-"""
+"""Logs of Inspect (inspect_ai): `.eval`, an archive with a file a sample, or one JSON file. The
+reader of `datasets` (`eval`) gives samples without the log's header, and stops at ids that are no
+numbers."""
 
 from functools import partial
 from typing import Any
@@ -29,24 +27,24 @@ def read(record: Any, where: str) -> Items:
 def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
     """Return a sample. A single score is the reward; of a score of several values, each is one."""
     error, about = at(sample, "error", "message"), as_mapping(at(header, "eval"))
+    log = LogConversation(task=sample.get("id"), time=about.get("created"))
+    for message in _attach(sample["messages"], as_mapping(sample.get("attachments"))):
+        own = {key: message[key] for key in MESSAGE if key in message}
+        log.messages += read_message({**own, "name": message.get("function")})
+    if not log.has_reply:
+        raise LeftOut(str(error or "no reply")[:160])
     scores = {name: as_mapping(score) for name, score in as_mapping(sample.get("scores")).items()}
     values = {name: score.get("value") for name, score in scores.items()}
     values |= {f"{k}.{n}": v for k, many in values.items() for n, v in as_mapping(many).items()}
-    marks = {k: as_number(GRADES.get(str(v), v)) for k, v in values.items()}
-    known = {k: mark for k, mark in marks.items() if mark is not None}
-    log = LogConversation(task=sample.get("id"), time=about.get("created"))
-    for message in _attach(sample["messages"], as_mapping(sample.get("attachments"))):
-        name = {"name": message.get("function")}
-        log.messages += read_message({k: message[k] for k in MESSAGE if k in message} | name)
-    if not log.has_reply:
-        raise LeftOut(str(error or "no reply")[:160])
-    log.rewards = {"reward": next(iter(known.values()))} if len(known) == 1 else known
+    marks = {name: as_number(GRADES.get(str(value), value)) for name, value in values.items()}
+    known = [mark for mark in marks.values() if mark is not None]
+    log.rewards = {"reward": known[0]} if len(known) == 1 else marks
     log.question = sample["input"] if isinstance(sample.get("input"), str) else None
-    log.hidden = {"reference": target} if (target := sample.get("target")) else {}
-    settings = at(about, "model_generate_config", "temperature")
-    log.temperature = at(header, "plan", "config", "temperature") if settings is None else settings
+    log.hidden = kept({"reference": sample.get("target")}, "reference")
+    settings = (at(about, "model_generate_config"), at(header, "plan", "config"))
+    log.temperature = next((t for s in settings if (t := at(s, "temperature")) is not None), None)
     own = kept(about, "task", "model", "created", "task_version", "run_id")
-    own |= {"epoch": sample.get("epoch"), "scores": scores} | ({"error": error} if error else {})
+    own |= {"epoch": sample.get("epoch"), "scores": scores, **kept({"error": error}, "error")}
     log.metadata = {**as_mapping(sample.get("metadata")), "inspect": own}
     return log
 

@@ -7,7 +7,7 @@ from convbench.formats.chats import read_exchange
 from convbench.formats.dialects import usage_of
 from convbench.formats.log import Items, LogConversation, each
 from convbench.formats.traces import read_steps
-from convbench.formats.values import as_list, as_mapping, as_text, at, kept
+from convbench.formats.values import as_mapping, as_text, at, kept, named_scores
 
 FACTS = ("name", "userId", "sessionId", "tags", "environment", "release")
 
@@ -19,30 +19,25 @@ def recognises(first: object) -> bool:
 
 def read(record: Any, where: str) -> Items:
     """Yield the calls of a trace. Scores are of the trace."""
-    trace = as_mapping(record.get("trace")) or record
-    found = list(record.get("observations") or trace.get("observations") or ())
-    if "batch" in record:  # events about a trace and its observations
-        trace = {}
-        known: dict[str, dict[str, Any]] = {}
-        for event in record["batch"]:
-            kind, body = as_text(event.get("type")).partition("-")[0], as_mapping(event.get("body"))
-            if kind == "trace":
-                trace |= body
-            elif kind in ("generation", "span", "observation"):
-                known.setdefault(as_text(body.get("id")), {"type": kind}).update(body)
-        found = list(known.values())
-    marks = map(as_mapping, as_list(trace.get("scores") or record.get("scores")))
-    rewards = {as_text(mark.get("name")): mark.get("value") for mark in marks}
-    steps = [{**trace, "type": "trace"}, *found]
-    yield from read_steps(each(steps, partial(_step, trace, rewards)))
+    trace = {**as_mapping(record.get("trace")), **record}
+    known: dict[Any, dict[str, Any]] = {}
+    for event in record.get("batch", ()):
+        kind, body = as_text(event.get("type")).partition("-")[0], as_mapping(event.get("body"))
+        if kind == "trace":
+            trace |= body
+        elif kind in ("generation", "span", "observation"):
+            known.setdefault(as_text(body.get("id")), {"type": kind}).update(body)
+    steps = [{**trace, "type": "trace"}, *(trace.get("observations") or ()), *known.values()]
+    yield from read_steps(each(steps, partial(_step, trace)))
 
 
-def _step(trace: dict[str, Any], rewards: dict[str, Any], one: dict[str, Any]) -> LogConversation:
-    log = LogConversation(id=trace.get("id") or one.get("traceId"), metadata=kept(trace, *FACTS))
+def _step(trace: dict[str, Any], one: dict[str, Any]) -> LogConversation:
+    own = {"model": one.get("model"), "usage": usage_of(one.get("usageDetails"))}
+    log = LogConversation(read_exchange(one.get("input"), one.get("output"), **own))
+    log.id, log.metadata = trace.get("id") or one.get("traceId"), kept(trace, *FACTS)
+    log.time = one.get("startTime") or trace.get("timestamp")
+    log.rewards = named_scores(trace.get("scores"))
     log.failure = as_text(one.get("statusMessage")) if one.get("level") == "ERROR" else None
-    log.time, log.rewards = one.get("startTime") or trace.get("timestamp"), rewards
     log.kind, log.step = as_text(one.get("type")).lower(), one.get("id")
     log.within = one.get("parentObservationId")
-    own = {"model": one.get("model"), "usage": usage_of(one.get("usageDetails"))}
-    log.messages = read_exchange(one.get("input"), one.get("output"), **own)
     return log

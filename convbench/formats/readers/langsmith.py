@@ -6,7 +6,7 @@ from typing import Any
 from convbench.formats.chats import read_exchange
 from convbench.formats.log import Items, LogConversation, each
 from convbench.formats.traces import read_steps
-from convbench.formats.values import as_mapping, as_text, at
+from convbench.formats.values import as_mapping, as_text, at, kept
 
 whole_file = True
 
@@ -20,23 +20,21 @@ def read(records: Any, where: str) -> Items:
     """Yield the calls of each trace."""
     runs: dict[str, dict[str, Any]] = {}
     for record in records:
-        batch = [*record.get("post", ()), *record.get("patch", ())]
-        for part in batch if "post" in record else [record]:
-            known = {k: v for k, v in part.items() if v not in (None, {}, [])}
-            runs.setdefault(str(part.get("id")), {}).update(known)
+        posted = [*record.get("post", ()), *record.get("patch", ())]
+        for part in posted or [record]:
+            runs.setdefault(str(part.get("id")), {}).update(kept(part, *part))
     yield from read_steps(each(runs.values(), _step))
 
 
 def _step(run: dict[str, Any]) -> LogConversation:
     facts, marks = as_mapping(at(run, "extra", "metadata")), as_mapping(run.get("feedback_stats"))
-    log = LogConversation(id=run.get("trace_id"), time=run.get("start_time"))
-    log.rewards = {name: at(mark, "avg") for name, mark in marks.items()}
-    log.tools = at(run, "extra", "invocation_params", "tools")
-    log.failure = str(run["error"]) if run.get("error") else None
-    log.metadata = {"name": run.get("name")}
-    log.metadata |= {key: value for key, value in facts.items() if key.startswith("ls_")}
+    model = at(run, "outputs", "model") or facts.get("ls_model_name")
+    log = LogConversation(read_exchange(run.get("inputs"), run.get("outputs"), model=model))
+    log.id, log.time = run.get("trace_id"), run.get("start_time")
     log.kind, log.step = as_text(run.get("run_type")), run.get("id")
     log.within = run.get("parent_run_id")
-    model = at(run, "outputs", "model") or facts.get("ls_model_name")
-    log.messages = read_exchange(run.get("inputs"), run.get("outputs"), model=model)
+    log.tools = at(run, "extra", "invocation_params", "tools")
+    log.rewards = {name: at(mark, "avg") for name, mark in marks.items()}
+    log.failure = str(run["error"]) if run.get("error") else None
+    log.metadata = {"name": run.get("name"), **facts}
     return log

@@ -5,7 +5,7 @@ from typing import Any
 
 from convbench.formats.dialects import as_role
 from convbench.formats.log import Items, LogConversation, LogMessage
-from convbench.formats.values import as_mapping, as_number, as_text, kept
+from convbench.formats.values import as_mapping, as_number, kept
 
 whole_file = True
 DEEPEST = 1000  # most messages of a path
@@ -19,14 +19,12 @@ def read(rows: Any, where: str) -> Items:
     """Yield each reply with all before it; only it is learnt. Deleted messages are left out."""
     by_id = {row["message_id"]: row for row in rows if not row.get("deleted")}
     for row in (row for row in by_id.values() if as_role(row["role"]) == "assistant"):
-        path = [row]
-        while (above := by_id.get(path[-1].get("parent_id"))) is not None and len(path) < DEEPEST:
-            path.append(above)
-        rank = as_number(row.get("rank"))
+        rank, one = as_number(row.get("rank")), row
         log = LogConversation(task=row.get("parent_id"), group=row.get("message_tree_id"))
         log.rewards, log.time = {} if rank is None else {"reward": -rank}, row.get("created_date")
         log.metadata = kept(row, "message_id", "message_tree_id", "lang", "review_result", "labels")
-        for one in reversed(path):
-            text, role = as_text(one.get("text")), as_role(one["role"])
-            log.messages.append(LogMessage(role, text, context=one is not row))
+        while one is not None and len(log.messages) < DEEPEST:
+            said = LogMessage(as_role(one["role"]), one.get("text"), context=one is not row)
+            log.messages.insert(0, said)
+            one = by_id.get(one.get("parent_id"))
         yield log

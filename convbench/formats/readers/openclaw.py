@@ -1,8 +1,6 @@
 """OpenClaw: telemetry (`agent.start` with the history before it, tools, messages in and out), and
-stored sessions, which are those of the agent Pi in it: `session`, then `message` lines.
-
-`datasets` reads sessions with the package teich, and of telemetry nothing.
-"""
+stored sessions, which are those of the agent Pi in it: `session`, then `message` lines. `datasets`
+reads sessions with the package teich, and of telemetry nothing."""
 
 from typing import Any
 
@@ -39,7 +37,7 @@ def read(lines: Any, where: str) -> Items:
             log.add(_read, line["message"])
         elif is_start:
             history = [message for item in line["messages"] for message in _read(item)]
-            log.messages = history if len(history) >= len(log.messages) else log.messages
+            log.messages = max(history, log.messages, key=len)
             log.messages.append(LogMessage("user", as_text(line.get("prompt"))))
         elif kind == "tool.start":
             call = Call(as_text(line.get("toolName")), as_text(line.get("params") or {}))

@@ -11,12 +11,10 @@ BLOCKS = {"text", "toolUse", "toolResult", "image", "document", "video", "reason
 
 def recognises(first: object) -> bool:
     if isinstance(first, dict):
-        agents = [as_mapping(agent).get("messages") for agent in first.values()]
-        return bool(agents) and all(map(recognises, agents))
+        return bool(first) and all(recognises(at(agent, "messages")) for agent in first.values())
     blocks = at(first, 0, "content")
-    return isinstance(blocks, list) and all(
-        isinstance(b, dict) and len(b) == 1 and b.keys() <= BLOCKS for b in blocks
-    )
+    kinds = [as_mapping(block).keys() for block in blocks] if isinstance(blocks, list) else [()]
+    return all(len(kind) == 1 and kind <= BLOCKS for kind in kinds)
 
 
 def read(record: Any, where: str) -> Items:

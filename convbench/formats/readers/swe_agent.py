@@ -14,12 +14,10 @@ LIMITS = ("Limits", "exit_cost", "exit_context")
 
 def recognises(first: object) -> bool:
     if isinstance(first, list):
-        has_roles = len(first) > 1 and all(isinstance(at(one, "role"), str) for one in first)
-        return has_roles and "content" in first[0]
-    row, message = as_mapping(first), as_mapping(at(first, "history", 0))
-    is_message = "trajectory" in row or bool({"agent", "message_type"} & message.keys())
-    is_mini = as_text(row.get("trajectory_format")).startswith("mini-swe-agent")
-    return is_mini or ("role" in message and is_message)
+        return "content" in as_mapping(at(first, 0)) and all(at(m, "role") for m in first)
+    message = as_mapping(at(first, "history", 0))
+    is_full = "role" in message and bool({"agent", "message_type"} & message.keys())
+    return is_full or as_text(at(first, "trajectory_format")).startswith("mini-swe-agent")
 
 
 def read(record: Any, where: str) -> Items:
@@ -29,13 +27,13 @@ def read(record: Any, where: str) -> Items:
     info = as_mapping(about.get("info"))
     log = LogConversation(task=about.get("instance_id"))
     for item in about.get("history") or about["messages"]:
-        extra, fields = as_mapping(item.get("extra")), kept(item, *KEYS)
-        usage = usage_of(at(extra, "response", "usage"), extra.get("cost"))
-        own = {"model": at(extra, "response", "model"), "usage": usage}
+        extra = as_mapping(item.get("extra"))
         if item["role"] == "exit":
             info = extra | info
-        else:
-            log.messages += read_message(fields, context=bool(item.get("is_demo")), **own)
+            continue
+        usage = usage_of(at(extra, "response", "usage"), extra.get("cost"))
+        own = {"model": at(extra, "response", "model"), "context": bool(item.get("is_demo"))}
+        log.messages += read_message(kept(item, *KEYS), usage=usage, **own)
     status = as_text(info.get("exit_status"))
     if not log.has_reply:
         raise LeftOut(f"no word of the policy (exit status {status or 'unknown'})")

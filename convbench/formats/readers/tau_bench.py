@@ -1,6 +1,7 @@
 """tau-bench's trajectories, rows of {task_id, reward, info, traj, trial}; and tau2-bench's results,
 {info, tasks, simulations}, or one simulation, by voice too."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -8,8 +9,7 @@ from convbench.formats.dialects import read_message
 from convbench.formats.log import Items, LogConversation, LogMessage, each
 from convbench.formats.values import as_list, as_mapping, as_text, at, kept
 
-STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
-"""What the simulated user says to end; control tokens, no words."""
+STOP = re.compile(r"###(?:STOP|TRANSFER|OUT-OF-SCOPE)###")  # the simulated user ends; no word
 LIMITS = ("max_steps", "too_many_errors", "timeout")
 FACTS = ("termination_reason", "seed", "agent_cost", "user_cost", "duration", "mode", "reward_info")
 MESSAGE = ("role", "content", "tool_calls", "reasoning", "error", "tool_call_id")
@@ -34,21 +34,20 @@ def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> L
     log = LogConversation(task=row["task_id"], trial=row.get("trial"), time=row.get("start_time"))
     log.rewards = {"reward": row.get("reward", at(row, "reward_info", "reward"))}
     log.hidden = kept({"task": tasks.get(str(log.task)) or info.get("task")}, "task")
-    is_unchecked = "traj" in row and info.get("reward_info", info) is None
+    is_unchecked = info.get("reward_info", info) is None
     log.stop = "limit" if is_unchecked or row.get("termination_reason") in LIMITS else "complete"
     log.metadata = kept(row, *FACTS) | kept(info, "user_cost")
     policy = as_text(at(info, "environment_info", "policy"))
     log.messages += [LogMessage("system", policy)] if policy else []
     for item in row.get("traj") or row.get("messages") or _from_ticks(row.get("ticks") or []):
-        is_tool, whose = item.get("role") == "tool", item.get("requestor", item.get("role"))
-        if whose == "user" and (is_tool or item.get("tool_calls")):
+        is_user = item.get("role") == "user"
+        if item.get("requestor") == "user" or (is_user and item.get("tool_calls")):
             log.dropped[USERS_TOOLS] += 1
             continue
-        fields = kept({"tool_call_id": item.get("id") if is_tool else None} | item, *MESSAGE)
-        for message in read_message(fields, model=at(info, "agent_info", "llm")):
-            for stop in STOPS if message.role == "user" else ():
-                message.text = message.text.replace(stop, "").strip()
-            log.messages.append(message)
+        fields = kept({"tool_call_id": item.get("id"), **item}, *MESSAGE)
+        if is_user:
+            fields["content"] = STOP.sub("", as_text(item.get("content"))).strip()
+        log.messages += read_message(fields, model=at(info, "agent_info", "llm"))
     return log
 
 
