@@ -1,6 +1,5 @@
 """Claude Code's sessions (~/.claude/projects/**.jsonl), a file each, in newer versions sub-agents'
-too; and the message stream of Claude's Agent SDK, whose names are in snake_case. `datasets` reads
-them with teich, which joins what `/clear` and compaction part."""
+too; and the message stream of Claude's Agent SDK, whose names are in snake_case."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ whole_file = True
 TYPES = ("user", "assistant", "system", "result")
 OTHERS = ("summary", "file-history-snapshot", "queue-operation", "progress")
 SIGNS = {"sessionId", "session_id", "uuid", "leafUuid", "messageId"}
-FACTS = ("cwd", "version", "gitBranch", "slug", "model", "is_error", "num_turns", "total_cost_usd")
+FACTS = ("cwd", "version", "gitBranch", "slug", "model", "agent", "is_error", "total_cost_usd")
 UNSAID = (  # how lines of the user begin that no person wrote
     *("<command-", "<local-command", "<system-reminder>", "<bash-"),
     *("Caveat: The messages below", "[Request interrupted by user"),
@@ -32,7 +31,6 @@ def read(lines: Any, where: str) -> Items:
     logs: dict[tuple[str, int], LogConversation] = {}
     agents: dict[Any, str] = {}
     parts: Counter[str] = Counter()
-    facts: dict[str, Any] = {}
     for line in _on_path(lines):
         mark, session = line.get("uuid"), line.get("sessionId") or line.get("session_id")
         agent = line.get("agentId") or line.get("parent_tool_use_id") or ""
@@ -45,12 +43,9 @@ def read(lines: Any, where: str) -> Items:
         log.id = log.id or "/".join(str(x) for x in (session, agent, parts[agent]) if x)
         log.parent = session if agent else None
         log.stop = "limit" if line.get("subtype") == "error_max_turns" else "complete"
+        log.metadata = kept({**line, "agent": agent}, *FACTS) | log.metadata
         log.add(_read, line)
-        facts = kept(line, *FACTS) | facts
-    for (agent, _), log in logs.items():
-        log.metadata = facts | kept({"agent": agent}, "agent")
-        if log.has_reply or len(logs) == 1:
-            yield log
+    yield from (log for log in logs.values() if log.has_reply or len(logs) == 1)
 
 
 def _on_path(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -72,9 +67,8 @@ def _on_path(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _is_of_a_person(line: dict[str, Any]) -> bool:
-    is_other = line.get("isMeta") or line.get("isCompactSummary") or line.get("isSidechain")
     kinds = [at(block, "type") for block in as_list(at(line, "message", "content"))]
-    return line.get("type") == "user" and not is_other and "tool_result" not in kinds
+    return line.get("type") == "user" and not line.get("isMeta") and "tool_result" not in kinds
 
 
 def _read(line: dict[str, Any]) -> list[LogMessage]:

@@ -1,7 +1,6 @@
 """Codex' rollouts (~/.codex/sessions/**.jsonl): items of Responses in `response_item` lines, which
 `event_msg` lines repeat for the screen; before 2025-09 bare items. And the stream of `codex exec
---json`, items that start and are completed, without what the user asked. `datasets` reads rollouts
-with teich, which takes the program's items for the user's."""
+--json`, items that start and are completed, without what the user asked."""
 
 from typing import Any
 
@@ -30,11 +29,13 @@ def read(lines: Any, where: str) -> Items:
     items: dict[Any, Any] = {}  # of the stream: the last state of each
     for line in lines:
         payload, kind = line.get("payload", line), as_text(line.get("type"))
+        log.metadata |= kept(line, "usage")
         if kind == "session_meta" or "instructions" in line:
             log.id, log.time = payload.get("id"), payload.get("timestamp")
             log.metadata |= kept(payload, "id", "cwd", "cli_version", "originator", "git")
-            given = kept(payload, "instructions").values()
-            log.messages += [LogMessage("system", text) for text in given]
+            log.messages += [
+                LogMessage("system", t) for t in kept(payload, "instructions").values()
+            ]
         elif kind == "turn_context":
             model = payload.get("model")
         elif kind == "compacted":
@@ -43,9 +44,8 @@ def read(lines: Any, where: str) -> Items:
             log = LogConversation(id=f"{log.id}/{part}", parent=log.id, metadata=log.metadata)
             summary = [{"role": "user", "content": payload.get("message")}]
             log.messages += response_items(payload.get("replacement_history") or summary)
-        elif kind in ("thread.started", "turn.completed"):
-            log.id = line.get("thread_id") or log.id
-            log.metadata |= kept(line, "usage")
+        elif kind == "thread.started":
+            log.id = line.get("thread_id")
         elif kind in ("turn.failed", "error"):
             log.failure = as_text(at(line, "error", "message") or line.get("message"))
         elif kind.startswith("item."):

@@ -10,7 +10,7 @@ from convbench.formats.chats import read_exchange
 from convbench.formats.dialects import usage_of
 from convbench.formats.log import Items, LeftOut, LogConversation, each
 from convbench.formats.traces import read_steps
-from convbench.formats.values import as_list, as_mapping, as_text, at, first_of, kept
+from convbench.formats.values import as_list, as_mapping, at, first_of, kept
 
 whole_file = True
 FACTS = ("model", "status", "custom_llm_provider", "request_tags", "end_user", "session_id")

@@ -1,7 +1,7 @@
 """Logs of Inspect (inspect_ai): `.eval`, an archive with a file a sample, or one JSON file. The
-reader of `datasets` (`eval`) gives samples without the log's header, and stops at ids that are no
-numbers."""
+reader of `datasets` gives samples without the log's header, and stops at ids that are texts."""
 
+import json
 from functools import partial
 from typing import Any
 
@@ -25,12 +25,13 @@ def read(record: Any, where: str) -> Items:
 
 
 def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
-    """Return a sample. A single score is the reward; of a score of several values, each is one."""
     error, about = at(sample, "error", "message"), as_mapping(at(header, "eval"))
     log = LogConversation(task=sample.get("id"), time=about.get("created"))
-    for message in _attach(sample["messages"], as_mapping(sample.get("attachments"))):
-        own = {key: message[key] for key in MESSAGE if key in message}
-        log.messages += read_message({**own, "name": message.get("function")})
+    text = json.dumps(sample["messages"])
+    for name, attached in as_mapping(sample.get("attachments")).items():
+        text = text.replace(json.dumps(f"attachment://{name}"), json.dumps(attached))
+    for message in json.loads(text):
+        log.messages += read_message(kept(message, *MESSAGE))
     if not log.has_reply:
         raise LeftOut(str(error or "no reply")[:160])
     scores = {name: as_mapping(score) for name, score in as_mapping(sample.get("scores")).items()}
@@ -41,19 +42,11 @@ def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
     log.rewards = {"reward": known[0]} if len(known) == 1 else marks
     log.question = sample["input"] if isinstance(sample.get("input"), str) else None
     log.hidden = kept({"reference": sample.get("target")}, "reference")
-    settings = (at(about, "model_generate_config"), at(header, "plan", "config"))
-    log.temperature = next((t for s in settings if (t := at(s, "temperature")) is not None), None)
+    config = as_mapping(about.get("model_generate_config")) | as_mapping(
+        at(header, "plan", "config")
+    )
+    log.temperature = config.get("temperature")
     own = kept(about, "task", "model", "created", "task_version", "run_id")
     own |= {"epoch": sample.get("epoch"), "scores": scores, **kept({"error": error}, "error")}
     log.metadata = {**as_mapping(sample.get("metadata")), "inspect": own}
     return log
-
-
-def _attach(value: Any, attached: dict[str, Any]) -> Any:
-    """Return a value with references to attachments replaced by their texts."""
-    if isinstance(value, dict):
-        return {key: _attach(item, attached) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_attach(item, attached) for item in value]
-    is_mark = isinstance(value, str) and value.startswith("attachment://")
-    return attached.get(value.removeprefix("attachment://"), value) if is_mark else value

@@ -1,5 +1,4 @@
-"""LangSmith's runs: as the SDK posts them, {post, patch}, or a run a row; inputs are in the first,
-outputs in the second."""
+"""LangSmith's runs, one a row, or as the SDK posts them, {post, patch}: inputs, then outputs."""
 
 from typing import Any
 

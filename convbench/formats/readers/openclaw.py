@@ -1,6 +1,5 @@
 """OpenClaw: telemetry (`agent.start` with the history before it, tools, messages in and out), and
-stored sessions, which are those of the agent Pi in it: `session`, then `message` lines. `datasets`
-reads sessions with the package teich, and of telemetry nothing."""
+stored sessions, which are those of the agent Pi in it: `session`, then `message` lines."""
 
 from typing import Any
 
@@ -9,8 +8,8 @@ from convbench.formats.log import Call, Items, LogConversation, LogMessage
 from convbench.formats.values import as_mapping, as_text, kept
 
 whole_file = True
-EVENTS = ("message.in", "message.out", "agent.start", "agent.end", "tool.start", "tool.end")
 PROGRAM = ("custom", "bashExecution", "branchSummary", "compactionSummary")  # as the user's
+EVENTS = ("message.in", "message.out", "agent.start", "agent.end", "tool.start", "tool.end")
 
 
 def recognises(first: object) -> bool:

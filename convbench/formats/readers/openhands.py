@@ -12,29 +12,23 @@ OWN = ("action", "thought", "id", "is_confirmed", "confirmation_state", "securit
 
 
 def recognises(first: object) -> bool:
-    event = first.get("history") if isinstance(first, dict) else first
-    while isinstance(event, list) and event:
-        event = event[0]
-    return isinstance(event, dict) and ("action" in event or "observation" in event)
+    event = as_mapping(at(first, "history", 0) or at(first, 0))
+    return "action" in event or "observation" in event
 
 
 def read(record: Any, where: str) -> Items:
     """Yield the conversation of a list of events."""
     about = record if isinstance(record, dict) else {"history": record}
-    pairs = (event if isinstance(event, list) else [event] for event in about["history"])
-    events = [event for pair in pairs for event in pair]
-    report = as_mapping(at(about, "test_result", "report") or about.get("report"))
-    yield LogConversation(
-        [m for number, event in enumerate(events) for m in _read_event(event, number)],
-        task=about.get("instance_id"),
-        tools=next((tools for event in events if (tools := at(event, "args", "tools"))), None),
-        rewards={"reward": report.get("resolved")},
-        time=at(events, 0, "timestamp"),
-        metadata=kept(about, "issue", "error", "success", "metrics", "test_result", "git_patch"),
-    )
+    events = about["history"]
+    log = LogConversation(task=about.get("instance_id"), time=at(events, 0, "timestamp"))
+    log.messages = [m for number, event in enumerate(events) for m in _read(event, number)]
+    log.tools = next((tools for event in events if (tools := at(event, "args", "tools"))), None)
+    log.rewards = {"reward": at(about, "test_result", "report", "resolved")}
+    log.metadata = kept(about, "issue", "error", "success", "metrics", "test_result", "git_patch")
+    yield log
 
 
-def _read_event(event: dict[str, Any], number: int) -> list[LogMessage]:
+def _read(event: dict[str, Any], number: int) -> list[LogMessage]:
     kind, observed = event.get("action"), event.get("observation")
     args = as_mapping(event.get("args", event))  # older events are their own arguments
     if kind is None and observed not in NOISE:
@@ -55,8 +49,7 @@ def _read_event(event: dict[str, Any], number: int) -> list[LogMessage]:
     made = {call.get("id"): call for call in as_list(message.get("tool_calls"))}
     given = as_mapping(at(made.get(meta.get("tool_call_id")), "function", "arguments"))
     given = given or {k: v for k, v in args.items() if k not in OWN and v not in (None, "")}
-    name = as_text(meta.get("function_name") or kind)
+    name, text = meta.get("function_name") or kind, message.get("content") or args.get("thought")
     call = as_call({"name": name, "arguments": given, "id": event.get("id")})
-    text = as_text(message.get("content") or args.get("thought"))
-    group = as_text(response.get("id")) or None
-    return [LogMessage("assistant", text, calls=[call], model=response.get("model"), group=group)]
+    own = {"model": response.get("model"), "group": response.get("id")}
+    return [LogMessage("assistant", as_text(text), calls=[call], **own)]

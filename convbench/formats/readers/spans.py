@@ -45,15 +45,9 @@ def _spans(value: Any) -> Iterator[dict[str, Any]]:
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
     raw = holder.get("attributes")
-    if isinstance(raw, list):  # OTLP
-        raw = {as_text(item.get("key")): _untyped(item.get("value")) for item in raw}
+    if isinstance(raw, list):  # of OTLP, {"key": …, "value": {"stringValue": …}}
+        raw = {as_text(one.get("key")): next(iter(one["value"].values()), None) for one in raw}
     return {WRAP.sub("", name): value for name, value in as_mapping(raw).items()}
-
-
-def _untyped(value: Any) -> Any:
-    inner: Any = next(iter(as_mapping(value).values()), None)
-    is_list = isinstance(inner, dict) and "values" in inner
-    return [_untyped(item) for item in inner["values"]] if is_list else inner
 
 
 def _tree(fields: Mapping[str, Any]) -> Any:

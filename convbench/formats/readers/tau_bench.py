@@ -3,6 +3,7 @@
 
 import re
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from convbench.formats.dialects import read_message
@@ -23,8 +24,7 @@ def recognises(first: object) -> bool:
 
 
 def read(record: Any, where: str) -> Items:
-    """Yield the trajectory of a row, or each simulation of the results. In tau2-bench the system
-    prompt is the policy of the domain."""
+    """Yield the trajectory of a row, or each simulation of the results."""
     tasks = {str(at(task, "id")): task for task in as_list(record.get("tasks"))}
     simulations = record.get("simulations", [record])
     yield from each(simulations, partial(_read, as_mapping(record.get("info")), tasks))
@@ -37,9 +37,9 @@ def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> L
     is_unchecked = info.get("reward_info", info) is None
     log.stop = "limit" if is_unchecked or row.get("termination_reason") in LIMITS else "complete"
     log.metadata = kept(row, *FACTS) | kept(info, "user_cost")
-    policy = as_text(at(info, "environment_info", "policy"))
-    log.messages += [LogMessage("system", policy)] if policy else []
-    for item in row.get("traj") or row.get("messages") or _from_ticks(row.get("ticks") or []):
+    if policy := at(info, "environment_info", "policy"):  # of tau2-bench, the system prompt
+        log.messages.append(LogMessage("system", policy))
+    for item in row.get("traj") or row.get("messages") or _from_ticks(row.get("ticks", [])):
         is_user = item.get("role") == "user"
         if item.get("requestor") == "user" or (is_user and item.get("tool_calls")):
             log.dropped[USERS_TOOLS] += 1
@@ -53,10 +53,6 @@ def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> L
 
 def _from_ticks(ticks: list[Any]) -> list[dict[str, Any]]:
     """Return what was said in a conversation by voice; pieces of one speaker are one message."""
-    said: list[dict[str, Any]] = []
-    for chunk in (at(tick, name) for tick in ticks for name in ("user_chunk", "agent_chunk")):
-        if said and at(chunk, "content") and said[-1]["role"] == at(chunk, "role"):
-            said[-1]["content"] += chunk["content"]
-        elif at(chunk, "content"):
-            said.append(kept(chunk, "role", "content"))
-    return said
+    chunks = (at(tick, name) for tick in ticks for name in ("user_chunk", "agent_chunk"))
+    spoken = groupby((c for c in chunks if at(c, "content")), key=lambda chunk: chunk["role"])
+    return [{"role": who, "content": "".join(c["content"] for c in some)} for who, some in spoken]

@@ -1,24 +1,21 @@
-"""Episodes of verifiers since 0.4 (traces.jsonl), whose traces are trees of messages, of which
-each path from the root to a leaf is a conversation; and older results.jsonl, whose rows are as
-those of sets (`rows`)."""
+"""Episodes of verifiers since 0.4 (traces.jsonl), whose traces are trees of messages; and older
+results.jsonl, whose rows are as those of sets (`rows`)."""
 
 from typing import Any
 
 from convbench.formats.dialects import read_message, usage_of
 from convbench.formats.log import Items, LeftOut, LogConversation
 from convbench.formats.readers import rows
-from convbench.formats.values import as_list, as_mapping, as_number, as_text, at, kept
+from convbench.formats.values import as_list, as_mapping, as_number, at, kept
 
 
 def recognises(first: object) -> bool:
     names = as_mapping(first).keys()
-    is_row = {"prompt", "completion", "reward", "task"} <= names
-    return (is_row and bool({"id", "example_id"} & names)) or {"traces", "env"} <= names
+    return {"traces", "env"} <= names or {"prompt", "completion", "reward", "task"} <= names
 
 
 def read(record: Any, where: str) -> Items:
-    """Yield each path of each trace. A failed episode without a message is left out, and so is an
-    agent that is not trained."""
+    """Yield each path from the root of a trace to a leaf; what failed or is not trained is not."""
     if "traces" not in record:
         if not record["completion"]:
             raise LeftOut("the completion was not stored")
@@ -28,23 +25,21 @@ def read(record: Any, where: str) -> Items:
     for trace in record.get("traces", ()):
         errors = as_list(trace.get("errors")) or as_list(record.get("errors"))
         kind, nodes = at(errors, 0, "type"), as_list(trace.get("nodes"))
-        inner = {node.get("parent") for node in nodes}
+        leaves = set(range(len(nodes))) - {node.get("parent") for node in nodes}
         if not nodes:
             yield LeftOut(f"{kind or 'no error'}: the episode failed before a word")
         elif at(trace, "agent", "trainable") is False:
             yield LeftOut("an agent that is not trained")
         else:
-            for leaf in (index for index in range(len(nodes)) if index not in inner):
-                log = _read_path(record, trace, leaf)
+            for log in (_read_path(record, trace, leaf) for leaf in sorted(leaves)):
                 log.failure = f"{kind}: {at(errors, 0, 'message')}" if errors else None
                 yield log
 
 
 def _read_path(episode: Any, trace: Any, leaf: int) -> LogConversation:
-    """Return the path from the root to a leaf; what the policy did not sample is context."""
     task = as_mapping(trace.get("task") or episode.get("task"))
     log = LogConversation(id=f"{trace.get('id')}/{leaf}", tools=trace.get("tools"))
-    log.task = as_text(task.get("key") or task.get("hash") or at(task, "data", "idx"))
+    log.task = task.get("key") or task.get("hash") or at(task, "data", "idx")
     log.time = at(trace, "timing", "start")
     log.hidden = kept({"reference": at(task, "data", "answer")}, "reference")
     marks = as_mapping(trace.get("rewards"))
@@ -57,8 +52,7 @@ def _read_path(episode: Any, trace: Any, leaf: int) -> LogConversation:
     path: list[Any] = [leaf]
     while (above := nodes[path[-1]].get("parent")) is not None and above not in path:
         path.append(above)
-    for index in reversed(path):
-        node, call = nodes[index], as_mapping(calls.get(index))
+    for node, call in ((nodes[index], as_mapping(calls.get(index))) for index in reversed(path)):
         own = {"model": call.get("model"), "finish": call.get("finish_reason")}
         own |= {"context": not node.get("sampled"), "usage": usage_of(call.get("usage"))}
         log.messages += read_message(node["message"], **own)
