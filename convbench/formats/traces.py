@@ -38,7 +38,9 @@ def read_steps(steps: Items) -> Items:
                 result = LogMessage("tool", "\n".join(message.text for message in own))
                 whole += [result] if step in tools else own
             logs[0].messages, logs = whole, logs[:1]
-        yield from logs or [LeftOut("a trace without the content of a call")]
+        if not logs:
+            yield LeftOut("a trace without the content of a call")
+        yield from logs
 
 
 def _outermost(steps: list[LogConversation]) -> list[LogConversation]:

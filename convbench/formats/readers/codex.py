@@ -33,9 +33,8 @@ def read(lines: Any, where: str) -> Items:
         if kind == "session_meta" or "instructions" in line:
             log.id, log.time = payload.get("id"), payload.get("timestamp")
             log.metadata |= kept(payload, "id", "cwd", "cli_version", "originator", "git")
-            log.messages += [
-                LogMessage("system", t) for t in kept(payload, "instructions").values()
-            ]
+            text = payload.get("instructions")
+            log.messages += [LogMessage("system", text)] if text else []
         elif kind == "turn_context":
             model = payload.get("model")
         elif kind == "compacted":

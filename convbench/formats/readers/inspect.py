@@ -42,10 +42,8 @@ def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
     log.rewards = {"reward": known[0]} if len(known) == 1 else marks
     log.question = sample["input"] if isinstance(sample.get("input"), str) else None
     log.hidden = kept({"reference": sample.get("target")}, "reference")
-    config = as_mapping(about.get("model_generate_config")) | as_mapping(
-        at(header, "plan", "config")
-    )
-    log.temperature = config.get("temperature")
+    config = as_mapping(at(header, "plan", "config"))
+    log.temperature = config.get("temperature", at(about, "model_generate_config", "temperature"))
     own = kept(about, "task", "model", "created", "task_version", "run_id")
     own |= {"epoch": sample.get("epoch"), "scores": scores, **kept({"error": error}, "error")}
     log.metadata = {**as_mapping(sample.get("metadata")), "inspect": own}

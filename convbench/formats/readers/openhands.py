@@ -51,5 +51,5 @@ def _read(event: dict[str, Any], number: int) -> list[LogMessage]:
     given = given or {k: v for k, v in args.items() if k not in OWN and v not in (None, "")}
     name, text = meta.get("function_name") or kind, message.get("content") or args.get("thought")
     call = as_call({"name": name, "arguments": given, "id": event.get("id")})
-    own = {"model": response.get("model"), "group": response.get("id")}
-    return [LogMessage("assistant", as_text(text), calls=[call], **own)]
+    model, group = response.get("model"), response.get("id")
+    return [LogMessage("assistant", as_text(text), calls=[call], model=model, group=group)]
