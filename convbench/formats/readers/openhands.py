@@ -49,7 +49,7 @@ def _read(event: dict[str, Any], number: int) -> list[LogMessage]:
     made = {call.get("id"): call for call in as_list(message.get("tool_calls"))}
     given = as_mapping(at(made.get(meta.get("tool_call_id")), "function", "arguments"))
     given = given or {k: v for k, v in args.items() if k not in OWN and v not in (None, "")}
-    name, text = meta.get("function_name") or kind, message.get("content") or args.get("thought")
+    name, said = meta.get("function_name") or kind, message.get("content") or args.get("thought")
     call = as_call({"name": name, "arguments": given, "id": event.get("id")})
     model, group = response.get("model"), response.get("id")
-    return [LogMessage("assistant", as_text(text), calls=[call], model=model, group=group)]
+    return [LogMessage("assistant", as_text(said), calls=[call], model=model, group=group)]
