@@ -98,7 +98,7 @@ def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
     if count["with late system"]:
         protocol["speakers"]["system"] = specs["system_among_turns"]["speaker"]
         protocol["steps"][0]["loop"].append(specs["system_among_turns"]["step"])
-    all_choices = count["with choices"] == count["conversations"]
+    all_choices = all(example.choices for example in importer.examples.values())
     fields["task"] |= {
         "name": name,
         "title": f"conversations imported from {file}",

@@ -112,7 +112,6 @@ class Importer:
         self.count["policy turns"] += sum(turn.finish_reason != "scripted" for turn in own)
         self.count["calls"] += sum(len(turn.tool_calls) for turn in own)
         self.count["failed"] += log.failure is not None
-        self.count["with choices"] += bool(log.choices)
         self.count["with reasoning"] += any(turn.reasoning is not None for turn in own)
         self.count["with late system"] += any(turn.speaker == "system" for turn in turns)
         models = list(dict.fromkeys(message.model for message in log.messages if message.model))
@@ -173,19 +172,18 @@ class Importer:
         )
 
     def _reward(self, log: LogConversation, scores: dict[str, float]) -> float | None:
-        # of the second file, of the policy by its name, of the field that `names` says, or its own
-        marks = map(str, (log.metadata.get(self.plan.key or ""), log.id, log.task))
-        given = next((self.given[mark] for mark in marks if mark in self.given), None)
-        self.count["matched"] += given is not None
+        if self.plan.rewards:
+            marks = map(str, (log.metadata.get(self.plan.key or ""), log.id, log.task))
+            return next((self.given[mark] for mark in marks if mark in self.given), None)
         asked = self.plan.names.get("reward", "").rpartition(".")[2]
         own = (scores.get(name) for name in (self.plan.policy or asked, asked, "reward"))
-        return next((score for score in (given, *own) if score is not None), None)
+        return next((score for score in own if score is not None), None)
 
     def _check(self, source: str) -> None:
         plan, lines = self.plan, "; ".join(self.left_out_lines()[:3])
         if not self.examples:
             raise DataError(f"{source}: found no conversation; {lines or 'no rows'}")
-        if plan.rewards and not self.count["matched"]:
+        if plan.rewards and not self.rewards:
             raise DataError(f"--rewards {plan.rewards}: no id of --key {plan.key} matches")
         if plan.fail_on:
             most = as_number(plan.fail_on.removesuffix("%"))
