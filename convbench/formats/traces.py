@@ -1,10 +1,9 @@
 """Traces of programs around a model, a step (a call of a model or a tool, an agent) at a time. Each
-call of a model logs its whole history, so that an agent's last call holds its conversation, and
-what another begins with is a copy, which is dropped later."""
+call of a model logs its whole history; what another begins with is a copy, dropped later."""
 
 from collections import defaultdict
 
-from convbench.formats.log import Items, LeftOut, LogConversation, LogMessage
+from convbench.formats.log import Item, Items, LeftOut, LogConversation, LogMessage
 from convbench.formats.values import as_text
 
 MODELS = ("llm", "generation", "chat", "generate_content", "text_completion")
@@ -12,11 +11,9 @@ TOOLS = ("tool", "execute_tool")
 
 
 def read_steps(steps: Items) -> Items:
-    """Yield what the models of each trace were asked and said, but not a call within another's.
-
-    Where no call says what it was asked, that is what the outermost steps were asked and said;
-    where none has its history, all are one, with the results of tools by their time.
-    """
+    """Yield what the models of each trace were asked and said, but not a call within another's;
+    where none says what it was asked, what the outermost steps were; where none has its history,
+    all as one, with the results of tools by their time."""
     traces: dict[str, list[LogConversation]] = defaultdict(list)
     for step in sorted(steps, key=lambda step: as_text(getattr(step, "time", ""))):
         if isinstance(step, LeftOut):
@@ -38,9 +35,8 @@ def read_steps(steps: Items) -> Items:
                 result = LogMessage("tool", "\n".join(message.text for message in own))
                 whole += [result] if step in tools else own
             logs[0].messages, logs = whole, logs[:1]
-        if not logs:
-            yield LeftOut("a trace without the content of a call")
-        yield from logs
+        found: list[Item] = [*logs] or [LeftOut("a trace without the content of a call")]
+        yield from found
 
 
 def _outermost(steps: list[LogConversation]) -> list[LogConversation]:

@@ -9,8 +9,7 @@ from convbench.formats.dialects import read_message, result_message, usage_of
 from convbench.formats.log import Items, LeftOut, LogConversation, LogMessage
 from convbench.formats.values import as_list, as_mapping, as_number, as_text, at, kept
 
-# Files of a trial's reward beside its trajectory or a folder above; the last that is there counts.
-REWARDS = ("verifier/reward.txt", "verifier/reward.json", "result.json")
+REWARDS = ("verifier/reward.txt", "verifier/reward.json", "result.json")  # the last one counts
 
 
 def recognises(first: object) -> bool:
@@ -20,8 +19,7 @@ def recognises(first: object) -> bool:
 
 
 def read(record: Any, where: str) -> Items:
-    """Yield a trajectory, with the reward that Harbor writes beside it, and its sub-agents'; or
-    each of an object of several."""
+    """Yield each trajectory, with the reward that Harbor writes beside it or a folder above."""
     folder, reward = Path(where.rpartition(":")[0] or where).parent, None
     for path in (trial / name for trial in (folder.parent, folder) for name in REWARDS):
         with suppress(OSError, ValueError):
@@ -49,15 +47,13 @@ def _read(record: Any, reward: float | None, parent: Any = None) -> Items:
 
 
 def _read_step(step: dict[str, Any], agent: dict[str, Any]) -> list[LogMessage]:
-    """Return the messages of a step. What was copied from another trajectory, or done without a
-    model, is context; a result beside no call is a message of the user."""
     item = kept(step, "reasoning_content", "tool_calls")
     item |= {"role": step["source"], "content": step.get("message")}
     own = {"finish": at(step, "extra", "finish_reason"), "usage": usage_of(step.get("metrics"))}
     own["model"] = step.get("model_name") or agent.get("model_name")
+    # What was copied from another trajectory, or done without a model, is context.
     own["context"] = bool(step.get("is_copied_context")) or step.get("llm_call_count") == 0
-    made = read_message(item, **own)
-    out = [m for m in made if m.text or m.reasoning or m.calls]
+    out = [m for m in read_message(item, **own) if m.text or m.reasoning or m.calls]
     for result in as_list(at(step, "observation", "results")):
         if result.get("content") is not None:
             out.append(result_message(result["content"], result.get("source_call_id")))

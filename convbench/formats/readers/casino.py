@@ -1,5 +1,4 @@
-"""CaSiNo's negotiations of two people; neither is an assistant: `--policy mturk_agent_1` names one.
-The deal that one submits is said in words, with its shares."""
+"""CaSiNo's negotiations of two people, neither an assistant: `--policy mturk_agent_1` names one."""
 
 from typing import Any
 
@@ -12,7 +11,7 @@ def recognises(first: object) -> bool:
 
 
 def read(record: Any, where: str) -> Items:
-    """Yield the negotiation. The reward of each side is its points."""
+    """Yield the negotiation. The shares of a deal are said; the reward of a side is its points."""
     info = as_mapping(record["participant_info"])
     log = LogConversation(task=record.get("dialogue_id"))
     log.metadata = kept(record, "participant_info", "annotations")

@@ -2,7 +2,6 @@
 too; and the message stream of Claude's Agent SDK, whose names are in snake_case."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from convbench.formats.dialects import read_message, usage_of
@@ -11,8 +10,6 @@ from convbench.formats.values import as_list, as_mapping, as_text, at, kept
 
 whole_file = True
 TYPES = ("user", "assistant", "system", "result")
-OTHERS = ("summary", "file-history-snapshot", "queue-operation", "progress")
-SIGNS = {"sessionId", "session_id", "uuid", "leafUuid", "messageId"}
 FACTS = ("cwd", "version", "gitBranch", "slug", "model", "agent", "is_error", "total_cost_usd")
 UNSAID = (  # how lines of the user begin that no person wrote
     *("<command-", "<local-command", "<system-reminder>", "<bash-"),
@@ -22,7 +19,7 @@ UNSAID = (  # how lines of the user begin that no person wrote
 
 def recognises(first: object) -> bool:
     line = as_mapping(first)
-    return line.get("type") in (*TYPES, *OTHERS) and bool(SIGNS & line.keys())
+    return line.get("type") in TYPES and bool({"uuid", "session_id"} & line.keys())
 
 
 def read(lines: Any, where: str) -> Items:
@@ -31,11 +28,20 @@ def read(lines: Any, where: str) -> Items:
     logs: dict[tuple[str, int], LogConversation] = {}
     agents: dict[Any, str] = {}
     parts: Counter[str] = Counter()
-    for line in _on_path(lines):
-        mark, session = line.get("uuid"), line.get("sessionId") or line.get("session_id")
+    taken_back: set[Any] = set()  # of a person's lines below one line, the last counts
+    last = {line.get("parentUuid"): line.get("uuid") for line in lines if _is_of_a_person(line)}
+    for line in lines:
+        mark, above = line.get("uuid"), line.get("parentUuid")
+        is_older = _is_of_a_person(line) and last[above] != mark
+        if above and (is_older or above in taken_back):
+            taken_back.add(mark)
+        is_read = line.get("type") in TYPES and isinstance(line.get("message"), dict | None)
+        if mark in taken_back or (mark and mark in agents) or not is_read:
+            continue
+        session = line.get("sessionId") or line.get("session_id")
         agent = line.get("agentId") or line.get("parent_tool_use_id") or ""
         if line.get("isSidechain"):  # of an agent without a name its first line has no parent
-            agent = agent or agents.get(line.get("parentUuid")) or f"side-{mark}"
+            agent = agent or agents.get(above) or f"side-{mark}"
         agents[mark] = agent
         is_cleared = "<command-name>/clear" in as_text(at(line, "message", "content"))[:80]
         parts[agent] += is_cleared or line.get("subtype") == "compact_boundary"
@@ -46,24 +52,6 @@ def read(lines: Any, where: str) -> Items:
         log.metadata = kept({**line, "agent": agent}, *FACTS) | log.metadata
         log.add(_read, line)
     yield from (log for log in logs.values() if log.has_reply or len(logs) == 1)
-
-
-def _on_path(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the lines without repeats and without those that were taken back: where a person's
-    line has an earlier sibling that is a person's too, the last one counts."""
-    seen: dict[Any, dict[str, Any]] = {}
-    for number, line in enumerate(lines):
-        if isinstance(line.get("message"), dict | None):
-            seen.setdefault(line.get("uuid") or number, line)
-    last = {line.get("parentUuid"): line for line in seen.values() if _is_of_a_person(line)}
-    dropped: set[Any] = set()
-    for mark, line in seen.items():
-        above = line.get("parentUuid")
-        is_older = _is_of_a_person(line) and last[above] is not line
-        if above and (is_older or above in dropped):
-            dropped.add(mark)
-        elif line.get("type") in TYPES:
-            yield line
 
 
 def _is_of_a_person(line: dict[str, Any]) -> bool:

@@ -29,10 +29,11 @@ def read(lines: Any, where: str) -> Items:
     items: dict[Any, Any] = {}  # of the stream: the last state of each
     for line in lines:
         payload, kind = line.get("payload", line), as_text(line.get("type"))
-        log.metadata |= kept(line, "usage")
+        log.metadata = (
+            kept(payload, "cwd", "cli_version", "originator", "git", "usage") | log.metadata
+        )
         if kind == "session_meta" or "instructions" in line:
             log.id, log.time = payload.get("id"), payload.get("timestamp")
-            log.metadata |= kept(payload, "id", "cwd", "cli_version", "originator", "git")
             text = payload.get("instructions")
             log.messages += [LogMessage("system", text)] if text else []
         elif kind == "turn_context":

@@ -6,7 +6,6 @@ from typing import Any
 from convbench.formats.log import Items, LogConversation, LogMessage
 from convbench.formats.values import at, first_of, kept
 
-# Our name of a hidden field by theirs (tasks `colbench-backend`, `colbench-frontend`).
 HIDDEN = {"ground_truth": "reference", "test_cases": "tests", "hidden_information": "information"}
 DATES = re.compile(r"\A\s*+Cutting Knowledge Date:.*\nToday Date:.*")  # of Llama 3's template
 

@@ -1,6 +1,5 @@
-"""Requests and responses of a model's API, {request, response} one a line: OpenAI's chat, its
-Responses (also as the text of a stream), Anthropic's Messages. And LiteLLM's standard logging
-payload, and rows of its spend log where content is stored."""
+"""Requests and responses of a model's API, {request, response} one a line: OpenAI's chat, Responses
+(streamed too) and Anthropic's Messages; and LiteLLM's logging payload and spend log."""
 
 from functools import partial
 from pathlib import PurePath
@@ -47,7 +46,6 @@ def _read(begun: dict[Any, list[Any]], name: str, line: dict[str, Any]) -> LogCo
     log.id = line.get("trace_id") or line.get("session_id") or name
     log.tools, log.time = asked.get("tools"), line.get("startTime")
     log.temperature = first_of({**reply, **asked}, "temperature")
-    log.failure = "the call failed" if line.get("status") == "failure" else None
     log.metadata = kept({**reply, **line}, *FACTS) | kept(asked, "model", "max_tokens", "metadata")
     return log
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from convbench.formats.dialects import read_message
 from convbench.formats.log import Items, LeftOut, LogConversation, each
-from convbench.formats.values import as_mapping, as_number, at, kept
+from convbench.formats.values import as_mapping, at, kept
 
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # correct, incorrect, partial, no answer
 MESSAGE = ("role", "content", "tool_calls", "tool_call_id")
@@ -37,9 +37,8 @@ def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
     scores = {name: as_mapping(score) for name, score in as_mapping(sample.get("scores")).items()}
     values = {name: score.get("value") for name, score in scores.items()}
     values |= {f"{k}.{n}": v for k, many in values.items() for n, v in as_mapping(many).items()}
-    marks = {name: as_number(GRADES.get(str(value), value)) for name, value in values.items()}
-    known = [mark for mark in marks.values() if mark is not None]
-    log.rewards = {"reward": known[0]} if len(known) == 1 else marks
+    marks = {name: GRADES.get(str(value), value) for name, value in values.items()}
+    log.rewards = marks if len(marks) > 1 else {"reward": next(iter(marks.values()), None)}
     log.question = sample["input"] if isinstance(sample.get("input"), str) else None
     log.hidden = kept({"reference": sample.get("target")}, "reference")
     config = as_mapping(at(header, "plan", "config"))

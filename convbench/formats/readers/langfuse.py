@@ -9,8 +9,6 @@ from convbench.formats.log import Items, LogConversation, each
 from convbench.formats.traces import read_steps
 from convbench.formats.values import as_mapping, as_text, at, kept, named_scores
 
-FACTS = ("name", "userId", "sessionId", "tags", "environment", "release")
-
 
 def recognises(first: object) -> bool:
     fields = as_mapping(at(first, "trace")) or as_mapping(first)
@@ -34,7 +32,8 @@ def read(record: Any, where: str) -> Items:
 def _step(trace: dict[str, Any], one: dict[str, Any]) -> LogConversation:
     own = {"model": one.get("model"), "usage": usage_of(one.get("usageDetails"))}
     log = LogConversation(read_exchange(one.get("input"), one.get("output"), **own))
-    log.id, log.metadata = trace.get("id") or one.get("traceId"), kept(trace, *FACTS)
+    log.metadata = kept(trace, "name", "userId", "sessionId", "tags", "environment", "release")
+    log.id = trace.get("id") or one.get("traceId")
     log.time = one.get("startTime") or trace.get("timestamp")
     log.rewards = named_scores(trace.get("scores"))
     log.failure = as_text(one.get("statusMessage")) if one.get("level") == "ERROR" else None

@@ -8,7 +8,6 @@ from convbench.formats.log import Items, LogConversation, LogMessage
 from convbench.formats.values import as_mapping, as_number, kept
 
 whole_file = True
-DEEPEST = 1000  # most messages of a path
 
 
 def recognises(first: object) -> bool:
@@ -23,7 +22,7 @@ def read(rows: Any, where: str) -> Items:
         log = LogConversation(task=row.get("parent_id"), group=row.get("message_tree_id"))
         log.rewards, log.time = {} if rank is None else {"reward": -rank}, row.get("created_date")
         log.metadata = kept(row, "message_id", "message_tree_id", "lang", "review_result", "labels")
-        while one is not None and len(log.messages) < DEEPEST:
+        while one is not None and len(log.messages) < 1000:  # no ring
             said = LogMessage(as_role(one["role"]), one.get("text"), context=one is not row)
             log.messages.insert(0, said)
             one = by_id.get(one.get("parent_id"))

@@ -19,8 +19,7 @@ def recognises(first: object) -> bool:
 
 
 def read(lines: Any, where: str) -> Items:
-    """Yield the conversation of each session. In telemetry that is the history that its last start
-    has, its prompt, and what followed: the calls made there and what was sent."""
+    """Yield each session; of telemetry the history of its last start, and what followed it."""
     logs: dict[str, LogConversation] = {}
     for line in lines:
         key, kind = as_text(line.get("sessionKey")), line.get("type")

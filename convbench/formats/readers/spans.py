@@ -15,13 +15,6 @@ whole_file = True
 # What OpenInference's names say beside the path: what an item of a list is, and `contents`.
 WRAP = re.compile(r"(?<=\d)\.(?:message(?:_content)?|tool(?:_call)?)(?=\.)|(?<=\.content)s(?=\.)")
 EVENT = re.compile(r"gen_ai\.(?:(system|user|assistant|tool)\.message|choice)")  # each a message
-EXCHANGES = (
-    ("gen_ai.input.messages", "gen_ai.output.messages"),
-    ("llm.input_messages", "llm.output_messages"),
-    ("gen_ai.prompt", "gen_ai.completion"),
-    ("gcp.vertex.agent.llm_request", "gcp.vertex.agent.llm_response"),
-    ("input.value", "output.value"),
-)
 
 
 def recognises(first: object) -> bool:
@@ -65,34 +58,35 @@ def _step(span: dict[str, Any]) -> LogConversation:
     span = as_mapping(span.get("context")) | span
     events = [as_mapping(event) for event in as_list(first_of(span, "span_events", "events"))]
     holders = map(_attributes, (*reversed(events), span))
-    fields = _tree({name: value for holder in holders for name, value in holder.items()})
-
-    def get(*names: str) -> Any:
-        return next((x for name in names if (x := at(fields, *name.split("."))) is not None), None)
-
+    tree = _tree({name: value for holder in holders for name, value in holder.items()})
+    gen, llm, adk = at(tree, "gen_ai"), at(tree, "llm"), at(tree, "gcp", "vertex", "agent")
     talk = [message for event in events for message in _said(event)]
-    pairs = (tuple(map(get, names)) for names in EXCHANGES)
+    plain = at(tree, "input", "value")
+    pairs = (
+        (at(gen, "input", "messages"), at(gen, "output", "messages")),
+        (at(llm, "input_messages") or plain, at(llm, "output_messages")),
+        (at(gen, "prompt"), at(gen, "completion")),
+        (at(adk, "llm_request"), at(adk, "llm_response")),
+        (plain, at(tree, "output", "value")),
+    )
     asked, said = next((pair for pair in pairs if pair[1]), (talk[:-1], talk[-1:]))
-    asked = asked or get("input.value")
-    if system := get("gen_ai.system_instructions"):
+    if system := at(gen, "system_instructions"):
         asked = {"system": parsed(system), "messages": asked}
-    model = get("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
-    counts = {f"{name}_tokens": n for name, n in as_mapping(get("llm.token_count")).items()}
-    usage = usage_of(get("gen_ai.usage") or counts)
+    model = at(gen, "response", "model") or at(gen, "request", "model") or at(llm, "model_name")
+    counts = {f"{name}_tokens": n for name, n in as_mapping(at(llm, "token_count")).items()}
+    usage = usage_of(at(gen, "usage") or counts)
     log = LogConversation(read_exchange(asked, said, model=model, usage=usage))
-    kind = get("openinference.span.kind", "gen_ai.operation.name")
-    other = "llm" if get("gcp.vertex.agent.llm_request") else span.get("span_kind")
+    kind = at(tree, "openinference", "span", "kind") or at(gen, "operation", "name")
+    other = "llm" if at(adk, "llm_request") else span.get("span_kind")
     log.id, log.kind = first_of(span, "trace_id", "traceId"), as_text(kind or other).lower()
     log.step = first_of(span, "span_id", "spanId")
     log.within = first_of(span, "parent_id", "parentSpanId", "parent_span_id")
+    schemas = [at(tool, "json_schema") for tool in as_list(at(llm, "tools"))]
     log.time = first_of(span, "start_time", "startTimeUnixNano")
-    schemas = [at(tool, "json_schema") for tool in as_list(get("llm.tools"))]
-    log.tools = get("gen_ai.tool.definitions") or schemas
-    log.temperature = get("gen_ai.request.temperature")
-    log.metadata = {
-        "span": span.get("name"),
-        "session": get("session.id", "gen_ai.conversation.id"),
-    }
+    log.tools = at(gen, "tool", "definitions") or schemas
+    log.temperature = at(gen, "request", "temperature")
+    session = at(tree, "session", "id") or at(gen, "conversation", "id")
+    log.metadata = {"span": span.get("name"), "session": session}
     return log
 
 

@@ -8,7 +8,6 @@ from convbench.formats.log import Items, LeftOut, LogConversation
 from convbench.formats.values import as_mapping, as_text, at, kept
 
 KEYS = ("role", "content", "tool_calls", "tool_call_id", "tool_call_ids", "thinking_blocks")
-FACTS = ("exit_status", "submission", "model_stats", "mini_version")
 LIMITS = ("Limits", "exit_cost", "exit_context")
 
 
@@ -38,5 +37,5 @@ def read(record: Any, where: str) -> Items:
     if not log.has_reply:
         raise LeftOut(f"no word of the policy (exit status {status or 'unknown'})")
     log.stop = "limit" if any(limit in status for limit in LIMITS) else "complete"
-    log.metadata = kept(info, *FACTS) | kept(about, "environment")
+    log.metadata = kept(about | info, "exit_status", "submission", "model_stats", "environment")
     yield log

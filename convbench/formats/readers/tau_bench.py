@@ -52,7 +52,6 @@ def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> L
 
 
 def _from_ticks(ticks: list[Any]) -> list[dict[str, Any]]:
-    """Return what was said in a conversation by voice; pieces of one speaker are one message."""
     chunks = (at(tick, name) for tick in ticks for name in ("user_chunk", "agent_chunk"))
     spoken = groupby((c for c in chunks if at(c, "content")), key=lambda chunk: chunk["role"])
     return [{"role": who, "content": "".join(c["content"] for c in some)} for who, some in spoken]

@@ -6,7 +6,7 @@ from typing import Any
 from convbench.formats.dialects import read_message, usage_of
 from convbench.formats.log import Items, LeftOut, LogConversation
 from convbench.formats.readers import rows
-from convbench.formats.values import as_list, as_mapping, as_number, at, kept
+from convbench.formats.values import as_list, as_mapping, as_number, at, first_of, kept
 
 
 def recognises(first: object) -> bool:
@@ -39,8 +39,7 @@ def read(record: Any, where: str) -> Items:
 def _read_path(episode: Any, trace: Any, leaf: int) -> LogConversation:
     task = as_mapping(trace.get("task") or episode.get("task"))
     log = LogConversation(id=f"{trace.get('id')}/{leaf}", tools=trace.get("tools"))
-    log.task = task.get("key") or task.get("hash") or at(task, "data", "idx")
-    log.time = at(trace, "timing", "start")
+    log.task, log.time = first_of(task, "key", "hash"), at(trace, "timing", "start")
     log.hidden = kept({"reference": at(task, "data", "answer")}, "reference")
     marks = as_mapping(trace.get("rewards"))
     log.rewards = {k: n for k, v in marks.items() if (n := as_number(at(v, "score"))) is not None}
