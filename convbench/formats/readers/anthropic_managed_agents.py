@@ -29,20 +29,17 @@ def read(lines: Any, where: str) -> Items:
             log.messages += [LogMessage("system", agent["system"])] if agent.get("system") else []
             log.id, log.tools = payload.get("id"), agent.get("tools")
             log.metadata = {"agent": agent.get("name")}
-        for message in (m for e in payload.get("events", [payload]) for m in _read(e, model)):
-            if message in sent:
-                sent.remove(message)
-            else:
-                log.messages.append(message)
-                sent += [message] if method.endswith("events.send") else []
+        for event in payload.get("events", [payload]):
+            kind, content = str(event.get("type")), event.get("content")
+            if kind.endswith(("tool_use", "tool_result")):
+                content = [{"tool_use_id": event.get("custom_tool_use_id"), **event}]
+            elif kind not in ("user.message", "agent.message"):
+                continue
+            role = "user" if kind == "user.message" else "assistant"
+            for message in read_message({"role": role, "content": content}, model=model):
+                if message in sent:
+                    sent.remove(message)
+                else:
+                    log.messages.append(message)
+                    sent += [message] if method.endswith("events.send") else []
     yield log
-
-
-def _read(event: dict[str, Any], model: Any) -> list[LogMessage]:
-    kind, content = str(event.get("type")), event.get("content")
-    if kind.endswith(("tool_use", "tool_result")):
-        content = [{"tool_use_id": event.get("custom_tool_use_id"), **event}]
-    elif kind not in ("user.message", "agent.message"):
-        return []
-    role = "user" if kind == "user.message" else "assistant"
-    return read_message({"role": role, "content": content}, model=model)

@@ -1,6 +1,5 @@
-"""Codex' rollouts (~/.codex/sessions/**.jsonl): items of Responses in `response_item` lines, which
-`event_msg` lines repeat for the screen; before 2025-09 bare items. And the stream of `codex exec
---json`, items that start and are completed, without what the user asked."""
+"""Codex' rollouts (~/.codex/sessions/**.jsonl): items of Responses, before 2025-09 bare, that
+`event_msg` lines repeat; and the stream of `codex exec --json`, without what the user asked."""
 
 from typing import Any
 
@@ -10,9 +9,10 @@ from convbench.formats.values import as_mapping, as_text, at, first_of, kept
 
 whole_file = True
 TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+FACTS = ("cwd", "cli_version", "originator", "git", "usage")
 UNSAID = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<INSTRUCTIONS>")
-ABOUT = ("id", "type", "status", "exit_code", "tool", "server")  # of a streamed call, beside
-RESULTS = ("aggregated_output", "result", "error")  # its arguments and its results
+RESULTS = ("aggregated_output", "result", "error")  # of a streamed call
+ABOUT = (*RESULTS, "id", "type", "status", "exit_code", "tool", "server")  # no arguments of it
 
 
 def recognises(first: object) -> bool:
@@ -29,11 +29,9 @@ def read(lines: Any, where: str) -> Items:
     items: dict[Any, Any] = {}  # of the stream: the last state of each
     for line in lines:
         payload, kind = line.get("payload", line), as_text(line.get("type"))
-        log.metadata = (
-            kept(payload, "cwd", "cli_version", "originator", "git", "usage") | log.metadata
-        )
-        if kind == "session_meta" or "instructions" in line:
-            log.id, log.time = payload.get("id"), payload.get("timestamp")
+        log.metadata = kept(payload, *FACTS) | log.metadata
+        if kind in ("session_meta", "thread.started") or "instructions" in line:
+            log.id, log.time = first_of(payload, "id", "thread_id"), payload.get("timestamp")
             text = payload.get("instructions")
             log.messages += [LogMessage("system", text)] if text else []
         elif kind == "turn_context":
@@ -44,8 +42,6 @@ def read(lines: Any, where: str) -> Items:
             log = LogConversation(id=f"{log.id}/{part}", parent=log.id, metadata=log.metadata)
             summary = [{"role": "user", "content": payload.get("message")}]
             log.messages += response_items(payload.get("replacement_history") or summary)
-        elif kind == "thread.started":
-            log.id = line.get("thread_id")
         elif kind in ("turn.failed", "error"):
             log.failure = as_text(at(line, "error", "message") or line.get("message"))
         elif kind.startswith("item."):
@@ -71,7 +67,7 @@ def _read_streamed(item: dict[str, Any]) -> list[LogMessage]:
     if kind in ("reasoning", "error", "todo_list"):
         return [LogMessage("assistant", reasoning=text)] if text else []
     name = as_text(item.get("tool") or ("shell" if kind == "command_execution" else kind))
-    rest = {key: value for key, value in item.items() if key not in ABOUT + RESULTS}
+    rest = {key: value for key, value in item.items() if key not in ABOUT}
     call = Call(name, as_text(item.get("arguments") or rest), mark)
     failed = item.get("status") == "failed" or item.get("exit_code") not in (0, None)
     result = result_message(first_of(item, *RESULTS), mark, error=failed)

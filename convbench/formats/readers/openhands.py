@@ -31,11 +31,11 @@ def read(record: Any, where: str) -> Items:
 def _read(event: dict[str, Any], number: int) -> list[LogMessage]:
     kind, observed = event.get("action"), event.get("observation")
     args = as_mapping(event.get("args", event))  # older events are their own arguments
-    if kind is None and observed not in NOISE:
+    if (kind or observed) in NOISE:
+        return []
+    if kind is None:
         value = args.get("content") or event.get("message")
         return [result_message(value, event.get("cause"), error=observed == "error")]
-    if kind in NOISE:
-        return []
     if kind in ("system", "message", "finish", "reject"):
         texts = [as_text(args.get(name)) for name in ("final_thought", "content", "thought")]
         text = next(filter(None, texts), as_text(event.get("message")))

@@ -12,9 +12,8 @@ BLOCKS = {"text", "toolUse", "toolResult", "image", "document", "video", "reason
 def recognises(first: object) -> bool:
     if isinstance(first, dict):
         return bool(first) and all(recognises(at(agent, "messages")) for agent in first.values())
-    blocks = at(first, 0, "content")
-    kinds = [as_mapping(block).keys() for block in blocks] if isinstance(blocks, list) else [()]
-    return all(len(kind) == 1 and kind <= BLOCKS for kind in kinds)
+    kinds = as_mapping(at(first, 0, "content", 0)).keys()
+    return len(kinds) == 1 and kinds <= BLOCKS
 
 
 def read(record: Any, where: str) -> Items:

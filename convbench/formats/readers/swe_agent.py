@@ -4,7 +4,7 @@ mini-swe-agent's .traj.json: {info, messages, trajectory_format}, or a bare list
 from typing import Any
 
 from convbench.formats.dialects import read_message, usage_of
-from convbench.formats.log import Items, LeftOut, LogConversation
+from convbench.formats.log import Items, LogConversation
 from convbench.formats.values import as_mapping, as_text, at, kept
 
 KEYS = ("role", "content", "tool_calls", "tool_call_id", "tool_call_ids", "thinking_blocks")
@@ -34,8 +34,6 @@ def read(record: Any, where: str) -> Items:
         own = {"model": at(extra, "response", "model"), "context": bool(item.get("is_demo"))}
         log.messages += read_message(kept(item, *KEYS), usage=usage, **own)
     status = as_text(info.get("exit_status"))
-    if not log.has_reply:
-        raise LeftOut(f"no word of the policy (exit status {status or 'unknown'})")
     log.stop = "limit" if any(limit in status for limit in LIMITS) else "complete"
     log.metadata = kept(about | info, "exit_status", "submission", "model_stats", "environment")
     yield log
