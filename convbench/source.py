@@ -1,20 +1,15 @@
 """Every file of rows, of logs as of questions: JSON lines, JSON and CSV, also compressed by gzip or
-Zstandard, parquet and Inspect's archives; alone, in a folder, by a pattern, or on the Hub.
-
-    files, digest = open_source("logs/")
-    for place, value in files[0].rows():      ("logs/a.jsonl:1", {"messages": […]})
-"""
+Zstandard, parquet and Inspect's archives; alone, in a folder, by a pattern, or on the Hub."""
 
 import csv
 import glob
 import hashlib
 import io
-import json
 import re
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -25,15 +20,16 @@ import orjson
 from convbench.errors import DataError
 from convbench.util.hub import HUB, dataset_files, first_line
 from convbench.util.regular import open_to_read
+from convbench.util.untrusted import loads
 
-SKIPPED = (".md", ".txt", ".py", ".yaml", ".yml", ".toml", ".html", ".png", ".jpg", ".pdf", ".lock")
-"""Endings of files of a folder that hold no rows."""
-SPLIT = re.compile(r"(?i)([a-z]+(?:_[a-z]+)?)(?:-\d+(?:-of-\d+)?)?\.")  # its shards' names too
-SPLITS = ("train", "validation", "valid", "dev", "test")  # in order
-NORMAL = {"train": "train", "training": "train", "test": "test"}
+NO_ROWS = (".md", ".txt", ".py", ".yaml", ".yml", ".toml", ".html", ".png", ".jpg", ".pdf", ".lock")
+NORMAL = {"train": "train", "training": "train"}  # by the first word of a split's name; in order
 NORMAL |= dict.fromkeys(("validation", "valid", "val", "dev", "eval"), "validation")
+NORMAL["test"] = "test"
+SPLIT = re.compile(
+    rf"(?i)^((?:{'|'.join(NORMAL)})(?:_[a-z]+)?)(?:-\d+(?:-of-\d+)?)?\."
+)  # of a shard
 BROKEN = (OSError, EOFError, ValueError, RuntimeError, csv.Error, zlib.error, zipfile.BadZipFile)
-"""What readers raise for bytes that are not what their beginning says."""
 Rows = Iterator[tuple[str, Any]]
 
 
@@ -46,9 +42,8 @@ class File:
     split: str | None = None  # that its name or the Hub says, as it is there: `train_sft`
 
     def rows(self, columns: Collection[str] | None = None) -> Rows:
-        """Yield (place, value) of its rows; for one that cannot be read the value is the DataError
-        that says why. A file that is one JSON value is one row. Of parquet only `columns` are read,
-        the others are null. Raise DataError if the file cannot be read."""
+        """Yield (place, value) of its rows, the value a DataError if one cannot be read; of parquet
+        only `columns`, the others are null. Raise DataError if the file cannot be read."""
         with _opened(self) as file:
             head = file.peek(4)[:4]  # what a file is is seen there, not in its name
             if packed := {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}.get(head[:2]):
@@ -56,7 +51,7 @@ class File:
 
                 file = io.BufferedReader(pyarrow.input_stream(file, packed))
             if head == b"PAR1":
-                yield from _parquet_rows(self, columns)
+                yield from _parquet_rows(self.name, file, columns)
             elif head == b"PK\x03\x04":
                 yield from _archive_rows(self.name, file)
             elif re.search(r"(?i)\.[ct]sv(\.gz|\.zst)?$", self.path.name):
@@ -87,12 +82,13 @@ def open_source(source: str) -> tuple[list[File], str]:
         return open_hub(repo, config, (split,) if split else (), revision)
     path, digest = Path(source).expanduser(), hashlib.sha256()
     if path.is_file():
-        files = [File(source, path, path.stem if path.stem in SPLITS else None)]
+        files = [File(source, path, path.stem if path.stem in NORMAL else None)]
     else:
         pattern = f"{glob.escape(str(path))}/**/*" if path.is_dir() else str(path)
+        skipped = NO_ROWS if path.is_dir() else ()
         found = sorted(filter(Path.is_file, map(Path, glob.glob(pattern, recursive=True))))
-        skipped = SKIPPED if path.is_dir() else ()
-        files = [File(str(p), p, _split_of(p)) for p in found if p.suffix.lower() not in skipped]
+        found = [p for p in found if p.suffix.lower() not in skipped]
+        files = [File(str(p), p, *SPLIT.findall(p.name)) for p in found]
     if not files:
         raise DataError(f"{source}: found no such file or folder; expected one, or hf://OWNER/NAME")
     for file in files:
@@ -104,16 +100,10 @@ def open_source(source: str) -> tuple[list[File], str]:
 def open_hub(
     repo: str, config: str | None, splits: Collection[str], revision: str | None
 ) -> tuple[list[File], str]:
-    """Return (the files of a dataset's splits, of all without any named; its commit): the cache
-    stands in where the Hub cannot be reached. Raise HubError as `dataset_files` does."""
+    """Return (the files of a dataset's splits, of all without any named; its commit)."""
     found, commit = dataset_files(repo, config, splits, revision)
     files = [(name, file) for name in sorted(found, key=split_order) for file in found[name]]
     return [File(f"{HUB}{repo}/{inside}", path, name) for name, (inside, path) in files], commit
-
-
-def _split_of(path: Path) -> str | None:
-    match = SPLIT.match(path.name)
-    return match[1] if match and normal_split(match[1]) else None
 
 
 def normal_split(name: str | None) -> str | None:
@@ -123,66 +113,52 @@ def normal_split(name: str | None) -> str | None:
 
 def split_order(name: str) -> tuple[int, str]:
     """Return the key by which splits are sorted: train, validation, dev, test, then by name."""
-    return (SPLITS.index(name) if name in SPLITS else len(SPLITS), name)
+    return ([*NORMAL, name].index(name), name)
 
 
 def _json_rows(name: str, file: io.BufferedReader) -> Rows:
-    """Yield the values of JSON lines, or the one value of a file whose first line is none."""
-    first, rest = file.readline(), iter(file)
-    starts_value = first.lstrip(b"\xef\xbb\xbf").startswith((b"[", b"{"))
-    if starts_value and isinstance(_load(first), DataError):
-        data = file.read()
-        whole = _load(first + data)
-        if not isinstance(whole, DataError):
-            yield name, whole
+    first = file.readline()
+    lines: Iterable[bytes] = chain([first], file)
+    if re.match(rb"(\xef\xbb\xbf)?\s*[\[{]", first) and isinstance(_load(first), DataError):
+        data = first + file.read()  # perhaps one value over many lines
+        if not isinstance(value := _load(data), DataError):
+            yield name, value
             return
-        rest = io.BytesIO(data)
-    for number, line in enumerate(chain([first], rest), 1):
+        lines = io.BytesIO(data)
+    for number, line in enumerate(lines, 1):
         if line.strip():
             yield f"{name}:{number}", _load(line)
 
 
 def _load(data: bytes) -> Any:
-    """Return a JSON value, or the DataError that says why there is none. Half a character becomes
-    the replacement character; a number that is none, which Python's own writer writes, null."""
-    with suppress(orjson.JSONDecodeError):
-        return orjson.loads(data)
     try:
-        value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
-        text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
-        return json.loads(text.decode("utf-16", "replace"))
-    except (ValueError, RecursionError):
+        return loads(data.decode("utf-8-sig").encode())
+    except ValueError:
         return DataError("not JSON in UTF-8")
 
 
 def _csv_rows(name: str, file: io.BufferedReader) -> Rows:
-    """Yield the rows of a table of commas, tabs or semicolons; its first line names columns."""
     csv.field_size_limit(1 << 30)
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
     head = text.readline()
     reader = csv.DictReader(chain([head], text), delimiter=max(",\t;", key=head.count))
-    names = list(reader.fieldnames or ())
-    if twice := [column for column in names if names.count(column) > 1]:
-        raise DataError(f"{name}:1: found two columns {twice[0]!r}; expected one")
     for row in filter(lambda row: any(row.values()), reader):
         try:
             orjson.dumps(row)  # none of half a character, nor one under None: beyond the columns
             yield f"{name}:{reader.line_num}", row
         except TypeError:
-            why = f"more cells than {len(names)}, or bytes that are not UTF-8"
-            yield f"{name}:{reader.line_num}", DataError(why)
+            yield f"{name}:{reader.line_num}", DataError("more cells than columns, or not UTF-8")
 
 
-def _parquet_rows(file: File, columns: Collection[str] | None) -> Rows:
+def _parquet_rows(name: str, file: io.BufferedReader, columns: Collection[str] | None) -> Rows:
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(file.path) as table:
+    with ParquetFile(file) as table:
         names = table.schema_arrow.names
         read = [n for n in names if columns is None or n in columns] or names[:1]
         batches = table.iter_batches(batch_size=16, columns=read, use_threads=False)
-        rows = (row for batch in batches for row in batch.to_pylist())
-        for number, row in enumerate(rows, 1):
-            yield f"{file.name}:{number}", dict.fromkeys(names) | _plain(row)
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
+            yield f"{name}:{number}", dict.fromkeys(names) | _plain(row)
 
 
 def _plain(value: Any) -> Any:
@@ -197,30 +173,25 @@ def _plain(value: Any) -> Any:
 
 
 def _archive_rows(name: str, file: io.BufferedReader) -> Rows:
-    """Yield the samples of an archive of Inspect's, each as {"header": …, "sample": …}."""
     with zipfile.ZipFile(file) as archive:
         names = sorted(archive.namelist())
-        heads = (n for n in ("header.json", "_journal/start.json") if n in names)
-        header: Any = next((_unpack(archive, file, n) for n in heads), {})
-        for entry in (n for n in names if re.fullmatch(r"samples/.+\.json", n)):
-            sample = _unpack(archive, file, entry)
+        heads = [n for n in ("header.json", "_journal/start.json") if n in names]
+        header = _load_entry(archive, heads[0]) if heads else {}
+        for entry in filter(re.compile(r"samples/.+\.json").fullmatch, names):
+            sample = _load_entry(archive, entry)
             broken = isinstance(sample, DataError)
             yield f"{name}: {entry}", sample if broken else {"header": header, "sample": sample}
 
 
-def _unpack(archive: zipfile.ZipFile, file: io.BufferedReader, name: str) -> Any:
-    """Return the value of an archive's file, or the DataError that says why there is none."""
+def _load_entry(archive: zipfile.ZipFile, name: str) -> Any:
     entry = archive.getinfo(name)
     try:
         if entry.compress_type != 93:
-            return _load(archive.read(name))
-        import pyarrow
+            return _load(archive.read(entry))
+        import pyarrow  # for Zstandard, which zipfile reads from Python 3.14 on
 
-        # Zstandard, which zipfile cannot read (APPNOTE 6.3.10, 4.3.7): after a header of 30 bytes,
-        # which ends with the lengths of the file's name and of an extra field, and these two.
-        file.seek(entry.header_offset + 26)
-        file.seek(sum(int.from_bytes(file.read(2), "little") for _ in range(2)), 1)
-        data = file.read(entry.compress_size)
-        return _load(pyarrow.decompress(data, entry.file_size, "zstd", asbytes=True))
+        entry.compress_type, entry.file_size = zipfile.ZIP_STORED, entry.compress_size
+        del entry.CRC  # what is read is not what it sums up
+        return _load(pyarrow.input_stream(archive.open(entry), "zstd").read())
     except BROKEN as error:
         return DataError(f"cannot be unpacked: {error}")

@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from typing import Any
 
 import orjson
 
 from convbench.util.redact import KEY, PATTERNS
 
+TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+"')  # of JSON
 KEYS = [(starts, re.compile(r"(?<![A-Za-z0-9])" + pattern)) for _, starts, pattern in PATTERNS]
 PII = (  # (what stands for it, how it is written) of what tells who somebody is
     ("[email]", re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")),
@@ -19,33 +19,24 @@ PII = (  # (what stands for it, how it is written) of what tells who somebody is
 
 
 def redacted(line: str, counts: Counter[str], *, pii: bool) -> bytes:
-    """Return a record's JSON text without keys, and with `pii` without addresses, phone numbers,
-    cards and names of home folders. A text without any is returned as it is."""
-    if not pii and not any(start in line for starts, _ in KEYS for start in starts):
-        return line.encode()
-    return orjson.dumps(_clean(orjson.loads(line), counts, pii))
+    """Return a record's JSON text without keys, and with `pii` without what PII describes."""
 
+    def cleaned(match: re.Match[str]) -> str:
+        text: str = orjson.loads(match[0])
+        for _, pattern in (key for key in KEYS if any(start in text for start in key[0])):
+            text, number = pattern.subn(KEY, text)
+            counts["keys, each replaced by [key]"] += number
+        for mark, pattern in PII if pii else ():
+            for found in reversed([*pattern.finditer(text)]):
+                if mark != "[card]" or _is_card(found[0]):
+                    counts["addresses, phones, cards and home folders, each replaced"] += 1
+                    text = text[: found.start()] + found.expand(mark) + text[found.end() :]
+        return orjson.dumps(text).decode()
 
-def _clean(value: Any, counts: Counter[str], pii: bool) -> Any:
-    if isinstance(value, list):
-        return [_clean(item, counts, pii) for item in value]
-    if isinstance(value, dict):
-        return {_clean(k, counts, pii): _clean(item, counts, pii) for k, item in value.items()}
-    if not isinstance(value, str):
-        return value
-    for _, pattern in (key for key in KEYS if any(start in value for start in key[0])):
-        value, number = pattern.subn(KEY, value)
-        counts["keys, each replaced by [key]"] += number
-    for mark, pattern in PII if pii else ():
-        for match in reversed([*pattern.finditer(value)]):
-            if mark != "[card]" or _is_card(match[0]):
-                counts["addresses, phones, cards and home folders, each replaced"] += 1
-                value = value[: match.start()] + match.expand(mark) + value[match.end() :]
-    return value
+    is_any = pii or any(start in line for starts, _ in KEYS for start in starts)
+    return (TEXT.sub(cleaned, line) if is_any else line).encode()
 
 
 def _is_card(text: str) -> bool:
-    """Return whether digits are a card's by their check digit (Luhn)."""
-    digits = [int(sign) for sign in text if sign.isdigit()]
-    odd = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
-    return (sum(digits[-1::-2]) + sum(odd)) % 10 == 0
+    digits = [int(sign) for sign in reversed(text) if sign.isdigit()]  # the last checks them (Luhn)
+    return (sum(digits[::2]) + sum(sum(divmod(2 * d, 10)) for d in digits[1::2])) % 10 == 0

@@ -59,6 +59,7 @@ KINDS: dict[str, tuple[Content, list[Any]]] = {
     "a.jsonl.gz": (gzip.compress(LINES), ROWS),
     "a.jsonl.zst": (zstd(LINES), ROWS),
     "list.json": (json.dumps(ROWS, indent=1).encode(), [ROWS]),
+    "spaced.json": (b" [\n1\n]", [[1]]),
     "object.json": (json.dumps({"rows": ROWS}, indent=1).encode(), [{"rows": ROWS}]),
     "a.csv": (TABLE.encode(), CELLS),
     "a.csv.gz": (gzip.compress(TABLE.encode()), CELLS),
@@ -67,8 +68,8 @@ KINDS: dict[str, tuple[Content, list[Any]]] = {
     "parquet": (parquet, ROWS),
     "torn.jsonl": (LINES + b'{"q": \n' + LINES[:17], [*ROWS, BAD, BAD]),
     "latin.jsonl": (LINES + b'{"q": "\xfc"}', [*ROWS, BAD]),
-    "latin.csv": (b"q\n\xfc\nx\n", ["more cells than 1, or bytes that are not UTF-8", {"q": "x"}]),
-    "wide.csv": (b"q\na,b\nx\n", ["more cells than 1, or bytes that are not UTF-8", {"q": "x"}]),
+    "latin.csv": (b"q\n\xfc\nx\n", ["more cells than columns, or not UTF-8", {"q": "x"}]),
+    "wide.csv": (b"q\na,b\nx\n", ["more cells than columns, or not UTF-8", {"q": "x"}]),
     "half.jsonl": (b'{"q": "\\ud83d", "n": NaN}\n', [{"q": "\ufffd", "n": None}]),
     "deep.jsonl": (b"[" * 100_000 + b"]" * 100_000, [BAD]),
 }  # fmt: skip
@@ -150,7 +151,6 @@ UNREADABLE: dict[str, tuple[Content, str]] = {
     "cut.gz": (gzip.compress(LINES)[:-12], "cannot be read"),
     "x.zst": (b"\x28\xb5\x2f\xfd" + bytes(9), "cannot be read"),
     "x.eval": (b"PK\x03\x04" + bytes(9), "cannot be read: File is not a zip"),
-    "twice.csv": (b"q,q\n1,2\n", "found two columns 'q'"),
 }
 
 
