@@ -1,7 +1,12 @@
 """Rows of any chat, preference or question set, ours too, read by their shape: a dialogue, a prompt
-and a reply, or several replies to one prompt. See `columns`."""
+and a reply, or several replies to one prompt.
+
+Sets call one thing by a hundred names, so names are compared in snake_case, null, "" and [] are
+absent, text that writes a list is that list, and whatever nobody takes is metadata.
+"""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -10,92 +15,117 @@ from typing import Any
 
 import orjson
 
-from convbench.formats import chats, columns
+from convbench.formats import chats, values
 from convbench.formats.chats import DIALOGUES, are_calls, dialogue_in, read_dialogue
-from convbench.formats.columns import CANDIDATES, REPLIES, Row, snake, take
-from convbench.formats.dialects import PERSONAL, text_in
+from convbench.formats.dialects import PERSONAL, text_in, wire_tools
 from convbench.formats.log import LeftOut, LogConversation, LogMessage, Role
-from convbench.formats.values import as_list, as_mapping, as_time, at, parsed
+from convbench.formats.values import as_list, as_mapping, as_number, at, first_of, named_scores
 
+TOOLS = ("tools", "functions", "xml_tools", "python_tools")
 PROMPTS = (
     *("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents"),
     *("request", "arguments"),
 )
+REPLIES = (
+    *("completion", "response", "output", "outputs", "actual_output", "generation", "resps"),
+    "result",
+)
 REFERENCES = ("target", "targets", "solution")  # a reply if there is no other, nor options
 HIDDEN = (*REFERENCES, "ground_truth", "reference", "expected_output", "reward_model")
-OPTIONS = ("choices", "endings", "options")
-TASKS = ("example_id", "task_id", "prompt_id", "instance_id")
-EPISODES = ("run_id", "trial_name", "task")  # they tell one run from another
-TIMES = ("timestamp", "created_at", "created", "time", "date", "tstamp")
 EXPECTED = (
-    "messages, or prompt with completion, or prompt, chosen and rejected; other names: "
-    "--map messages=FIELD"
+    "messages, or prompt and completion, or prompt, chosen, rejected; or --map messages=FIELD"
 )
+CANDIDATES = (*REPLIES, "answer", "text", "content", "message")  # of one reply of several
+BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
+SIDES = (*BETTER, ("_a", "_b"), ("0", "1"), ("1", "2"))  # in names of columns of two replies
+TWINS = ("", "conversation", "conversations", "messages", "summary", "human_ref", *CANDIDATES)
+LISTS = ("completions", "answers", "responses", "candidates", "summaries", "generations", "outputs")
+PARALLEL = ("rating", "score", "reward", "label", "correctness", "rank", "finish_reason")
+WORD = re.compile(r"(?:\w+_)?([ab])(?:>+[ab])?|(?:tie|both|draw|equal|a=b).*")
+VERDICTS = {  # numbers that say that the first of two is better, and the second; beyond is a tie
+    **dict.fromkeys(("overall_preference", "preference_strength"), (-3, 3)),
+    **dict.fromkeys(("better_response_id", "choice", "chosen_index"), (0, 1)),
+    **{"preference": (1, 2), "labels": (1, 0)},
+}
+SCORES = ("reward", "rewards", "score", "scores", "rating", "metrics_data", "feedback_scores")
+LABELS = (
+    *("label", "kto_tag", "resolved", "target", "passed", "success", "correct", "correctness"),
+    "feedback",
+)
+WORDS = dict.fromkeys(("positive", "up", "thumbs_up", "like", "good"), 1.0)
+WORDS |= dict.fromkeys(("negative", "down", "thumbs_down", "dislike", "bad"), 0.0)
+TIMES = ("timestamp", "created_at", "created", "time", "date", "tstamp")
+Row = dict[str, Any]  # columns by their names in snake_case, without those that were taken
 
 
 def recognises(first: object) -> bool:
-    """An object with a dialogue, a prompt, or several replies."""
-    row = columns.columns(first) if isinstance(first, dict) else {}
-    is_asked = not row.keys().isdisjoint((*PROMPTS, "text", "chat"))
+    """An object with a dialogue or a prompt."""
+    row = _columns(first) if isinstance(first, dict) else {}
     is_dialogue = any(dialogue_in(row.get(name), texts=True) for name in DIALOGUES)
-    return bool(is_asked or is_dialogue or columns.take_replies(row))
+    return is_dialogue or not row.keys().isdisjoint((*PROMPTS, "info", "chat", "text"))
 
 
 def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the conversations of a row."""
-    row = columns.columns(record)
+    row = _columns(record)
     settings = as_mapping(row.get("chat_template_kwargs"))
-    system = text_in(take(row, *chats.SYSTEMS) or settings.get("custom_instructions"))
-    tools, replies = columns.take_tools(row), columns.take_replies(row)
+    system = text_in(_take(row, *chats.SYSTEMS) or settings.get("custom_instructions"))
+    tools, replies = _take_tools(row), _take_replies(row)
+    talk = _take_dialogue(row, *DIALOGUES)
     if replies:
-        prompt = _take_prompt_of_replies(row)
-        dialogues = [_answered(deepcopy(prompt), take(reply, *CANDIDATES)) for reply in replies]
-        rewards = [columns.take_rewards(reply) for reply in replies]
-        if any(all(message.role == "assistant" for message in said) for said in dialogues):
+        while talk and talk[-1].role == "assistant":  # it is one of them
+            talk.pop()
+        prompt = talk or _take_prompt(row)
+        found = [_answered(deepcopy(prompt), _take(reply, *CANDIDATES)) for reply in replies]
+        if any(all(message.role == "assistant" for message in messages) for messages in found):
             raise LeftOut("several replies to no prompt")
     else:
-        dialogues, replies, rewards = [_take_dialogue(row)], [{}], [columns.take_rewards(row)]
-    about = _about(row, record)
-    about.tools = tools
-    if len(dialogues) > 1 and about.task is None:
-        about.task = _shared_id(dialogues)
-    for messages, scores, more in zip(dialogues, rewards, replies, strict=True):
-        if more.pop("finish_reason", None) == "length":
-            messages[-1].finish = "length"
+        found = [talk or _take_exchange(row)]
+    rewards = [_take_rewards(scored) for scored in replies or [row]]
+    log = _about(row, record)
+    log.tools = tools
+    if len(found) > 1 and log.task is None:
+        said = ([{"content": m.text, "role": m.role} for m in messages] for messages in found)
+        same = takewhile(lambda some: all(m == some[0] for m in some), zip(*said, strict=False))
+        log.task = hashlib.sha256(orjson.dumps([some[0] for some in same])).hexdigest()[:16]
+    for messages, scores, more in zip(found, rewards, replies or [{}], strict=True):
+        messages[-1].finish = more.pop("finish_reason", None) or messages[-1].finish
         if system and all(message.role != "system" for message in messages):
             messages = [LogMessage("system", system), *messages]
-        metadata = about.metadata | more
-        yield replace(about, messages=messages, rewards=scores, metadata=metadata)
+        yield replace(log, messages=messages, rewards=scores, metadata=log.metadata | more)
 
 
-def _shared_id(dialogues: list[list[LogMessage]]) -> str:
-    """Return an id of the messages that dialogues begin with."""
-    said = ([{"content": m.text, "role": m.role} for m in whole] for whole in dialogues)
-    same = takewhile(lambda some: all(m == some[0] for m in some), zip(*said, strict=False))
-    return hashlib.sha256(orjson.dumps([some[0] for some in same])).hexdigest()[:16]
+def _columns(record: Row) -> Row:
+    row: Row = {}
+    for name, value in values.without_nulls(record).items():
+        if value not in ("", [], {}) and _snake(name) not in PERSONAL:
+            row.setdefault(_snake(name), value)
+    return row
 
 
-def _take_dialogue(row: Row) -> list[LogMessage]:
-    """Take a dialogue, else a prompt and a reply, else a text that is a dialogue."""
-    if messages := _take_whole(row, *DIALOGUES):
-        return messages
-    prompt = _take_prompt(row)
-    names = [*REPLIES, *((*REFERENCES, "answer") if row.keys().isdisjoint(OPTIONS) else ())]
-    names += ["answers"] if are_calls(row.get("answers")) else []
-    said = (name for name in names if isinstance(parsed(row.get(name)), str | list | dict))
-    if prompt and (reply := next(said, None)):
-        return _answered(prompt, row.pop(reply))
-    if messages := _take_whole(row, "text", "completion"):
-        return messages
-    if prompt and all(message.role != "assistant" for message in prompt):
-        raise LeftOut("a question without a reply")
-    if not prompt:
-        raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {EXPECTED}")
-    return prompt
+def _snake(name: object) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s\-.]+", "_", str(name)).lower()
 
 
-def _take_whole(row: Row, *names: str) -> list[LogMessage]:
-    """Take the first of these columns that is a dialogue."""
+def _take(row: Row, *names: str) -> Any:
+    return next((row.pop(name) for name in names if name in row), None)
+
+
+def _take_numbers(row: Row, *names: str) -> list[float]:
+    """Take these columns if all of them hold numbers."""
+    are_there = all(as_number(row.get(name)) is not None for name in names)
+    return [as_number(row.pop(name)) or 0.0 for name in names] if are_there else []
+
+
+def _take_tools(row: Row) -> Any:
+    """Take the tools that were offered: of the row, its input, its settings or a message."""
+    places = [row, as_mapping(row.get("input")), as_mapping(row.get("chat_template_kwargs"))]
+    places += [as_mapping(item) for value in row.values() for item in as_list(value)[:2]]
+    found = ((place, name) for place in places for name in TOOLS if wire_tools(place.get(name)))
+    return next((place.pop(name) for place, name in found), None)
+
+
+def _take_dialogue(row: Row, *names: str) -> list[LogMessage]:
     for name in names:
         if messages := read_dialogue(row.get(name), texts=name in DIALOGUES):
             row.pop(name)
@@ -103,29 +133,36 @@ def _take_whole(row: Row, *names: str) -> list[LogMessage]:
     return []
 
 
-def _take_prompt_of_replies(row: Row) -> list[LogMessage]:
-    """Take a dialogue that waits for a reply, else a prompt, else what stands before the last reply
-    of a dialogue, which is one of them."""
-    messages = _take_whole(row, *DIALOGUES)
-    if messages and messages[-1].role == "user":
+def _take_exchange(row: Row) -> list[LogMessage]:
+    """Take a prompt and a reply, else a text that is a dialogue."""
+    is_open = row.keys().isdisjoint(("choices", "endings", "options"))
+    names = (*REPLIES, *((*REFERENCES, "answer") if is_open else ()))
+    names += ("answers",) if are_calls(row.get("answers")) else ()
+    prompt = _take_prompt(row)
+    said = (name for name in names if isinstance(values.parsed(row.get(name)), str | list | dict))
+    if prompt and (reply := next(said, None)):
+        return _answered(prompt, row.pop(reply))
+    if messages := _take_dialogue(row, "text", "completion"):
         return messages
-    while messages and messages[-1].role == "assistant":
-        messages.pop()
-    return _take_prompt(row) or messages
+    if not prompt:
+        raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {EXPECTED}")
+    if all(message.role != "assistant" for message in prompt):
+        raise LeftOut("a question without a reply")
+    return prompt
 
 
 def _take_prompt(row: Row) -> list[LogMessage]:
-    """Take the prompt: what came before, then the first of its columns with what adds to it."""
+    """Take what came before, then the first of the prompt's columns with what adds to it."""
     before = _spoken(row.pop("history", []), "user")
     if dialogue_in(row.get("context")):
         return before + read_dialogue(row.pop("context"))
     is_instruction = row.keys().isdisjoint(PROMPTS[:2])
-    value = take(row, *PROMPTS) or at(row, "info", "post")
+    value = _take(row, *PROMPTS) or at(row, "info", "post")
     inside = as_mapping(value)
     if "messages" in inside:
         row |= {key: more for key, more in inside.items() if key not in ("messages", "tools")}
     if isinstance(value, str):
-        more = [take(row, "input") if is_instruction else None, take(row, "context")]
+        more = [_take(row, "input") if is_instruction else None, _take(row, "context")]
         value = "\n\n".join(text for text in (value, *more) if isinstance(text, str))
     return before + _spoken(value, "user")
 
@@ -142,17 +179,121 @@ def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
 
 
 def _spoken(value: Any, role: Role) -> list[LogMessage]:
-    """Return the messages of a prompt or a reply. A text is what was said, also one that is JSON,
-    unless that is a dialogue or calls of tools."""
+    # a text is what was said, also one that is JSON, unless that is a dialogue or calls of tools
     if isinstance(value, str) and not (dialogue_in(value) or are_calls(value)):
         return read_dialogue(value) or [LogMessage(role, value)]
     return chats.read_chat(value, role)
 
 
+def _take_replies(row: Row) -> list[Row]:
+    """Take the replies of a row that has several to one prompt, or one in steps, each as a row of
+    its own with its scores; none of any other row."""
+    for one, two in SIDES:
+        for name in (name for name in row if one in name and name.replace(one, two) in row):
+            if name.replace(one, "").strip("_") in TWINS:
+                return _take_two(row, name, one, two)
+    if rejected := _take(row, "rejected_response", "rejected_messages"):
+        dialogues = (row[name] for name in DIALOGUES if dialogue_in(row.get(name)))
+        chosen = next(dialogues, None) or _take(row, *REPLIES)
+        return [{"text": chosen, "reward": 1.0}, {"text": rejected, "reward": 0.0}]
+    if "steps" in row and (wrong := _take_numbers(row, "label")):  # the place of the first wrong
+        reply = "\n\n".join(map(str, as_list(row.pop("steps"))))
+        return [{"text": reply, "reward": float(wrong[0] < 0)}]
+    if steps := as_list(at(row, "label", "steps")):
+        return _tree(steps)
+    return next((found for name in LISTS if (found := _take_list(row, name))), [])
+
+
+def _take_two(row: Row, name: str, one: str, two: str) -> list[Row]:
+    is_pair, replies = (one, two) in BETTER, [row.pop(name), row.pop(name.replace(one, two))]
+    names = [n for n in row if one in n and re.search("score|rating|reward|winner", n)]
+    scores = (_take_numbers(row, name, name.replace(one, two)) for name in names)
+    rewards = next(filter(None, scores), None) or ([1.0, 0.0] if is_pair else _verdict(row))
+    out: list[Row] = []
+    for side, value, reward in zip((one, two), replies, rewards or (None, None), strict=True):
+        several = is_pair and isinstance(value, list) and all(isinstance(v, str) for v in value)
+        about = {"reward": reward, "side": None if is_pair else side.strip("_")}
+        out += [values.without_nulls({"text": v, **about}) for v in (value if several else [value])]
+    return out
+
+
+def _verdict(row: Row) -> list[float]:
+    """Take which of two replies is better, as their rewards; none if it is not said."""
+    for name in ("winner", "label", "preference", "better", "labels"):
+        if word := WORD.fullmatch(str(row.get(name)).lower().strip()):
+            row.pop(name)
+            return {"a": [1.0, 0.0], "b": [0.0, 1.0]}.get(word[1], [0.5, 0.5])
+    for name, ends in VERDICTS.items():
+        for number in _take_numbers(row, name):
+            first, second = (abs(number - end) for end in ends)
+            if first == second or not min(ends) <= number <= max(ends):
+                return [0.5, 0.5]
+            return [float(first < second), float(second < first)]
+    return []
+
+
+def _tree(steps: list[Any]) -> list[Row]:
+    """Return the begun replies of a tree of steps, of which one each goes on: those that end with
+    another or with the last, with its rating."""
+    out: list[Row] = []
+    before = ""
+    for number, step in enumerate(steps, 1):
+        tried: Any = at(step, "completions")
+        goes_on = at(step, "human_completion") or at(tried, at(step, "chosen_completion"))
+        for item in as_list(tried):
+            if item is not goes_on or number == len(steps):
+                out.append({"text": f"{before}{at(item, 'text')}", "score": at(item, "rating")})
+        before += f"{at(goes_on, 'text')}\n"
+    return out
+
+
+def _take_list(row: Row, name: str) -> list[Row]:
+    """Take objects with a reply and a score, or texts beside columns with a score of each."""
+    replies, choice = as_list(row.get(name)), as_number(row.get("choice"))
+    items = [_columns(item) if isinstance(item, dict) else {"text": item} for item in replies]
+    if dialogue_in(replies) or any(first_of(item, *CANDIDATES) is None for item in items):
+        return []
+    beside = [n for n in row if n.startswith(PARALLEL) and len(as_list(row[n])) == len(items) > 1]
+    if name == "completions" and "labels" in beside:  # steps of one reply, each right or not
+        right = all(map(as_number, as_list(row.pop("labels"))))
+        return [{"text": "\n".join(row.pop(name)), "reward": float(right)}]
+    fields = {column: field for field in PARALLEL for column in beside if column.startswith(field)}
+    for number, item in enumerate(items):
+        own = {field: as_list(row[column])[number] for column, field in fields.items()}
+        own |= {} if choice is None or len(items) < 2 else {"reward": number == choice}
+        item |= values.without_nulls(own)
+    if not any(_take_rewards(dict(item)) for item in items):
+        return []
+    for column in (*beside, name, "choice"):
+        row.pop(column, None)
+    return items
+
+
+def _take_rewards(row: Row) -> dict[str, float]:
+    """Take the scores of a row or reply by name, the reward from the first place that has one; not
+    rescaled, but of a rank, the lower the better."""
+    aspects = as_mapping(row.get("annotations"))
+    scores = named_scores({f"{name}.Rating": at(v, "Rating") for name, v in aspects.items()})
+    ends = [name for name in row if name.endswith(("_reward", "_score"))]
+    ends = [name for name in ends if name.startswith("overall")] or ends
+    for name in (*SCORES, "feedback", *(ends if len(ends) == 1 else ())):
+        if found := named_scores(row.get(name)):
+            row.pop(name)
+            return scores | found
+    for name in LABELS:
+        value = row.get(name)
+        number = WORDS.get(_snake(value), as_number(value))
+        if number in (0, 1) and (name != "target" or isinstance(value, bool)):
+            row.pop(name)
+            return scores | {"reward": float(number or 0)}
+    rank = _take_numbers(row, "rank")
+    return scores | ({"reward": -rank[0]} if rank else {})
+
+
 def _about(row: Row, record: Any) -> LogConversation:
     """Take what is said about the conversation. Unknown columns are its metadata."""
     metadata, answer = as_mapping(record.get("metadata")), row.pop("answer", None)
-    reference = take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
+    reference = _take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
     if reference is None and isinstance(answer, list | dict):
         reference = answer
     choices = at(row, "choices", "text") or row.get("choices")
@@ -160,24 +301,24 @@ def _about(row: Row, record: Any) -> LogConversation:
         row.pop("choices")
     else:
         choices = []
-    moments = (as_time(row.get(name)) for name in TIMES)
+    moments = (values.as_time(row.get(name)) for name in TIMES)
     log = LogConversation(
-        task=take(row, *TASKS),
-        group=take(row, "group", "group_id"),
-        split=take(row, "split"),
-        question=take(row, "question"),
+        task=_take(row, "example_id", "task_id", "prompt_id", "instance_id"),
+        group=_take(row, "group", "group_id"),
+        split=_take(row, "split"),
+        question=_take(row, "question"),
         choices=choices,
         answer=str(answer) if isinstance(answer, str | int | float) else None,
         hidden={} if reference is None else {"reference": reference},
-        temperature=take(row, "temperature"),
+        temperature=_take(row, "temperature"),
         time=next((moment for moment in moments if moment is not None), None),
     )
-    log.hidden |= as_mapping(take(row, "hidden"))
+    log.hidden |= as_mapping(_take(row, "hidden"))
     if "episode" in row:  # an export writes an episode a row, each with all before it
-        log.id = "/".join(str(row[name]) for name in EPISODES if name in row)
+        log.id = "/".join(str(row[n]) for n in ("run_id", "trial_name", "task") if n in row)
     if metadata:
         row.pop("metadata", None)
-    rest = {str(name): row.pop(snake(name)) for name in record if snake(name) in row}
+    rest = {str(name): row.pop(_snake(name)) for name in record if _snake(name) in row}
     log.metadata = rest | row | metadata
-    log.dropped["personal columns, not kept"] = sum(snake(name) in PERSONAL for name in record)
+    log.dropped["personal columns, not kept"] = sum(_snake(name) in PERSONAL for name in record)
     return log
