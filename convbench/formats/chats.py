@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from convbench.formats import dialects, values
-from convbench.formats.dialects import ROLES, read_content, text_in
+from convbench.formats.dialects import ROLES, SIGNS, read_content, text_in
 from convbench.formats.log import LogMessage, Role
 from convbench.formats.values import as_list, as_mapping, as_text, first_of, kept, parsed
 
@@ -23,9 +23,7 @@ INSIDE = (  # keys under which a request or response holds the rest, in this ord
 SYSTEMS = ("system", "system_prompt", "system_instruction", "systemInstruction")
 ASKED, SAID = ("user", "human", "input", "instruction"), ("assistant", "gpt", "output", "response")
 ITEMS = ("function_call", "function_call_output", "reasoning", "message", "computer_call")
-MARK = re.compile(
-    r"(?m)^[ \t]*(?:#+[ \t]*|<extra_id_\d>)?(human|hum|user|assistant|system)(?::[ \t]*|\n)", re.I
-)
+MARK = re.compile(r"(?im)^[ \t]*(?:#+[ \t]*|<extra_id_\d>)?(human|hum|user|assistant|system)[:\n]")
 PRINTED = re.compile(r"role='(\w+)' content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|None)")
 
 
@@ -56,7 +54,6 @@ def dialogue_in(value: Any, *, texts: bool = False) -> list[Any]:
 
 
 def _exchange(item: Any) -> list[Any]:
-    """Return what was asked and what was said, of an object or list of both."""
     if isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
         return item
     found = [first_of(as_mapping(item), *keys) for keys in (ASKED, SAID)]
@@ -79,8 +76,7 @@ def read_dialogue(value: Any, *, texts: bool = False) -> list[LogMessage]:
 
 
 def _read_marked(text: str) -> list[LogMessage]:
-    """Return the messages of "Human: … Assistant: …"; none of a text that does not begin with a
-    marker, or whose markers are of one kind. An open last marker is no turn."""
+    """Return what was said at the markers ("Human:") that begin it; an open last one is no turn."""
     before, *rest = MARK.split(text)
     roles = [ROLES[name.lower()] for name in rest[::2]]
     if before.strip() or len(set(roles)) < 2:
@@ -127,10 +123,8 @@ def _read_list(values: list[Any], role: Role) -> list[LogMessage]:
         return dialects.response_items(values)
     if are_calls(values):
         return [LogMessage(role, calls=[dialects.as_call(value) for value in values])]
-    signs = {"text", "type", "toolName"}
-    if objects and all(signs & value.keys() and "message" not in value for value in values):
-        parts = [{"type": "tool_call", **v} if "toolName" in v else v for v in values]
-        return [m for m in read_content(parts, role) if m.text or m.reasoning or m.calls]
+    if objects and all(SIGNS & value.keys() and "message" not in value for value in values):
+        return [m for m in read_content(values, role) if m.text or m.reasoning or m.calls]
     if all(isinstance(value, list) for value in values):
         values = values[0]  # of a batch, one is one conversation
     return [message for value in values for message in read_chat(value, role)]

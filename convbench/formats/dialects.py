@@ -34,6 +34,7 @@ KNOWN = {  # keys of a message that are read, or not kept; others are metadata
     *("stopReason", "model", "tools", "functions", "tool_call_ids"),
     *(CONTENT + THOUGHTS + MASKS + MARKS + PERSONAL),
 }
+SIGNS = {"type", "text", "toolName"}  # keys of a part
 # types of parts, or how they end, in small letters without signs; then the keys of their words
 CALLS = ("tooluse", "call")
 RESULTS = ("toolresult", "toolcallresponse", "calloutput", "functionresponse")
@@ -53,8 +54,7 @@ def as_role(name: Any) -> Role:
 
 def as_call(raw: Any, name: str | None = None) -> Call:
     """Return a call in any dialect, nested or flat, as an object or JSON text, of the tool `name`
-    if it says no other; its arguments as JSON text, nothing as `{}`. Raise LeftOut without a name.
-    """
+    if it says no other. Raise LeftOut without a name."""
     fields = as_mapping(raw)
     nested = fields.get("function")
     inner = nested if isinstance(nested, dict) else fields
@@ -95,16 +95,14 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
     """Return what a content holds, a text, a part, or a list of parts in any of the dialects: a
     message of what was said, thought and called, then one for each result in it. Pictures, sounds,
     files and parts of unknown types become a mark in the text."""
-    said, results = LogMessage(role), []
-    texts: list[str] = []
-    thoughts: list[str] = []
+    said, texts, thoughts, results = LogMessage(role), [], [], []
     value = value["parts"] if isinstance(value, dict) and "parts" in value else value
     for part in value if isinstance(value, list) else [value]:
         if not isinstance(part, dict):
             texts.append(as_text(part))
             continue
-        name = part.get("type") or "text"
-        if "type" not in part and "text" not in part:  # of Bedrock and Gemini the key is the type
+        name = part.get("type") or ("tool_call" if "toolName" in part else "text")
+        if not SIGNS & part.keys():  # of Bedrock and Gemini the key is the type
             name, part = next(((k, v) for k, v in part.items() if isinstance(v, dict)), ("", part))
         kind = re.sub(r"[^a-z]", "", str(name).lower())
         result = first_of(part, "content", "output", "result", "response")
@@ -115,10 +113,8 @@ def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
             results.append(_result(part, result))
         elif kind in THINKING or part.get("thought") is True:
             thoughts.append(text_in(first_of(part, *WORDS)))
-        elif kind in TEXTS:
-            texts.append(text_in(first_of(part, *WORDS)))
-        elif kind == "document" and at(part, "source", "type") == "text":
-            texts.append(as_text(at(part, "source", "data")))
+        elif kind in TEXTS or at(part, "source", "type") == "text":
+            texts.append(text_in(first_of(part, *WORDS) or at(part, "source", "data")))
         elif not is_call:
             texts.append("[image]" if "image" in kind else f"[{kind}]")
             said.pictures += 1
@@ -142,10 +138,8 @@ def result_message(value: Any, mark: Any, *, error: bool = False) -> LogMessage:
     """Return a tool's result from its content: text, parts, or any other value as JSON."""
     if as_mapping(value).keys() == {"output", "metadata"}:  # Codex's envelope
         value = as_mapping(value)["output"]
-    is_parts = isinstance(value, list) and all(
-        isinstance(part, dict) and ("type" in part or "text" in part) for part in value
-    )
-    said = read_content(value if is_parts else as_text(value))[0]
+    parts = [part for part in as_list(value) if isinstance(part, dict) and SIGNS & part.keys()]
+    said = read_content(value if value == parts else as_text(value))[0]
     mark = None if mark is None else str(mark)
     return LogMessage("tool", said.text, call_id=mark, error=error, pictures=said.pictures)
 
@@ -153,10 +147,8 @@ def result_message(value: Any, mark: Any, *, error: bool = False) -> LogMessage:
 def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     """Return the messages that one item of a chat is: what was said with its calls, and a message
     for each result in its content; none for the definition of a tool, which some log among them.
-
     `own` are fields of an assistant's message that its source says elsewhere. Raise LeftOut for an
-    unknown role, or a call that cannot be read.
-    """
+    unknown role, or a call that cannot be read."""
     name = str(first_of(item, "role", "from", "type"))
     role, value = as_role(name), next(iter(kept(item, *CONTENT).values()), None)
     calls = item.get("tool_calls") or at(item, "additional_kwargs", "tool_calls")
@@ -180,8 +172,6 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
         said.model = item["model"] if isinstance(item.get("model"), str) else None
         said.finish = first_of(item, "finish_reason", "stop_reason", "stopReason")
         said = replace(said, **own)
-    else:
-        said.reasoning = ""
     only_results = results and not (said.text or said.calls or said.reasoning or said.pictures)
     return ([] if only_results else [said]) + results
 
@@ -204,6 +194,6 @@ def usage_of(counts: Any, cost: Any = None) -> Usage:
     fields = as_mapping(counts)
     asked = as_number(first_of(fields, "prompt_tokens", "input_tokens", "input", "inputTokens"))
     names = ("completion_tokens", "output_tokens", "output", "outputTokens")
-    said, dollars = as_number(first_of(fields, *names)), first_of(fields, "cost_usd") or cost
-    prompt, reply = (None if n is None or n < 0 else int(n) for n in (asked, said))
-    return prompt, reply, as_number(dollars)
+    counted = (asked, as_number(first_of(fields, *names)))
+    prompt, reply = (None if n is None or n < 0 else int(n) for n in counted)
+    return prompt, reply, as_number(first_of(fields, "cost_usd") or cost)

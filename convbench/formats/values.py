@@ -51,8 +51,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def as_number(value: Any) -> float | None:
-    """Return a finite number, a boolean as 1 or 0, a number written as text; None for another
-    value."""
+    """Return a finite number, also of a boolean or a text; None for another value."""
     if isinstance(value, str):
         text = value.strip().lower()
         with suppress(ValueError):
@@ -62,7 +61,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_time(value: Any) -> float | None:
-    """Return a time as seconds since 1970: ISO 8601, or a number of seconds, milliseconds or
+    """Return the seconds since 1970 of ISO 8601 or a number of seconds, milliseconds or
     nanoseconds; None for another value."""
     if isinstance(value, str):
         with suppress(ValueError, OverflowError):
@@ -84,8 +83,7 @@ def named_scores(value: Any) -> dict[str, float]:
         value = None if None in numbers else sum(n or 0.0 for n in numbers)
     fields = value if isinstance(value, dict) else {"reward": value}
     scores = {str(k): number for k, v in fields.items() if (number := as_number(v)) is not None}
-    main = [name for name in scores if name == "reward" or name.startswith("overall")]
-    main = main or (list(scores) if len(scores) == 1 else [])
+    main = [k for k in scores if k == "reward" or k.startswith("overall") or len(scores) == 1]
     return scores | ({"reward": scores[main[0]]} if main else {})
 
 
@@ -100,8 +98,7 @@ def kept(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def at(value: Any, *path: str | int) -> Any:
-    """Return what lies in a value at a path of keys and places, through JSON text too; None if
-    nothing does."""
+    """Return what lies at a path of keys and places, through JSON text too; None without it."""
     for step in path:
         if isinstance(step, int):
             value = next(iter(as_list(value)[step:]), None)

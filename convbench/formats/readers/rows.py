@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from convbench.formats import chats, values
-from convbench.formats.chats import DIALOGUES, are_calls, dialogue_in, read_dialogue
+from convbench.formats.chats import DIALOGUES, SYSTEMS, are_calls, dialogue_in, read_dialogue
 from convbench.formats.dialects import PERSONAL, text_in, wire_tools
 from convbench.formats.log import LeftOut, LogConversation, LogMessage, Role
 from convbench.formats.values import as_list, as_mapping, as_number, at, first_of, named_scores
@@ -32,9 +32,6 @@ REPLIES = (
 )
 REFERENCES = ("target", "targets", "solution")  # a reply if there is no other, nor options
 HIDDEN = (*REFERENCES, "ground_truth", "reference", "expected_output", "reward_model")
-EXPECTED = (
-    "messages, or prompt and completion, or prompt, chosen, rejected; or --map messages=FIELD"
-)
 CANDIDATES = (*REPLIES, "answer", "text", "content", "message")  # of one reply of several
 BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
 SIDES = (*BETTER, ("_a", "_b"), ("0", "1"), ("1", "2"))  # in names of columns of two replies
@@ -48,10 +45,7 @@ VERDICTS = {  # numbers that say that the first of two is better, and the second
     **{"preference": (1, 2), "labels": (1, 0)},
 }
 SCORES = ("reward", "rewards", "score", "scores", "rating", "metrics_data", "feedback_scores")
-LABELS = (
-    *("label", "kto_tag", "resolved", "target", "passed", "success", "correct", "correctness"),
-    "feedback",
-)
+LABELS = ("label", "kto_tag", "resolved", "target", "passed", "success", "correct", "feedback")
 WORDS = dict.fromkeys(("positive", "up", "thumbs_up", "like", "good"), 1.0)
 WORDS |= dict.fromkeys(("negative", "down", "thumbs_down", "dislike", "bad"), 0.0)
 TIMES = ("timestamp", "created_at", "created", "time", "date", "tstamp")
@@ -68,8 +62,7 @@ def recognises(first: object) -> bool:
 def read(record: Any, where: str) -> Iterator[LogConversation]:
     """Yield the conversations of a row."""
     row = _columns(record)
-    settings = as_mapping(row.get("chat_template_kwargs"))
-    system = text_in(_take(row, *chats.SYSTEMS) or settings.get("custom_instructions"))
+    system = text_in(_take(row, *SYSTEMS) or at(row, "chat_template_kwargs", "custom_instructions"))
     tools, replies = _take_tools(row), _take_replies(row)
     talk = _take_dialogue(row, *DIALOGUES)
     if replies:
@@ -112,7 +105,6 @@ def _take(row: Row, *names: str) -> Any:
 
 
 def _take_numbers(row: Row, *names: str) -> list[float]:
-    """Take these columns if all of them hold numbers."""
     are_there = all(as_number(row.get(name)) is not None for name in names)
     return [as_number(row.pop(name)) or 0.0 for name in names] if are_there else []
 
@@ -134,7 +126,6 @@ def _take_dialogue(row: Row, *names: str) -> list[LogMessage]:
 
 
 def _take_exchange(row: Row) -> list[LogMessage]:
-    """Take a prompt and a reply, else a text that is a dialogue."""
     is_open = row.keys().isdisjoint(("choices", "endings", "options"))
     names = (*REPLIES, *((*REFERENCES, "answer") if is_open else ()))
     names += ("answers",) if are_calls(row.get("answers")) else ()
@@ -145,14 +136,14 @@ def _take_exchange(row: Row) -> list[LogMessage]:
     if messages := _take_dialogue(row, "text", "completion"):
         return messages
     if not prompt:
-        raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {EXPECTED}")
+        expected = "messages; prompt, completion; prompt, chosen, rejected; or --map messages=FIELD"
+        raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {expected}")
     if all(message.role != "assistant" for message in prompt):
         raise LeftOut("a question without a reply")
     return prompt
 
 
 def _take_prompt(row: Row) -> list[LogMessage]:
-    """Take what came before, then the first of the prompt's columns with what adds to it."""
     before = _spoken(row.pop("history", []), "user")
     if dialogue_in(row.get("context")):
         return before + read_dialogue(row.pop("context"))
@@ -168,7 +159,7 @@ def _take_prompt(row: Row) -> list[LogMessage]:
 
 
 def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
-    """Return a prompt with a reply; or texts of which each answers one of it, in turn."""
+    # a list of texts may answer a list of questions, one each
     texts, asked = as_list(value), [message.text for message in prompt if message.role == "user"]
     inside = as_list(asked[0]) if len(asked) == 1 else []
     asked = inside or (asked if isinstance(value, list) else [])
@@ -186,8 +177,7 @@ def _spoken(value: Any, role: Role) -> list[LogMessage]:
 
 
 def _take_replies(row: Row) -> list[Row]:
-    """Take the replies of a row that has several to one prompt, or one in steps, each as a row of
-    its own with its scores; none of any other row."""
+    """Take several replies, or one in steps, each as a row of its own with its scores."""
     for one, two in SIDES:
         for name in (name for name in row if one in name and name.replace(one, two) in row):
             if name.replace(one, "").strip("_") in TWINS:
@@ -218,7 +208,6 @@ def _take_two(row: Row, name: str, one: str, two: str) -> list[Row]:
 
 
 def _verdict(row: Row) -> list[float]:
-    """Take which of two replies is better, as their rewards; none if it is not said."""
     for name in ("winner", "label", "preference", "better", "labels"):
         if word := WORD.fullmatch(str(row.get(name)).lower().strip()):
             row.pop(name)
@@ -233,8 +222,7 @@ def _verdict(row: Row) -> list[float]:
 
 
 def _tree(steps: list[Any]) -> list[Row]:
-    """Return the begun replies of a tree of steps, of which one each goes on: those that end with
-    another or with the last, with its rating."""
+    """Return the replies that a tree of steps begins: one step of each goes on, others end one."""
     out: list[Row] = []
     before = ""
     for number, step in enumerate(steps, 1):
@@ -270,8 +258,7 @@ def _take_list(row: Row, name: str) -> list[Row]:
 
 
 def _take_rewards(row: Row) -> dict[str, float]:
-    """Take the scores of a row or reply by name, the reward from the first place that has one; not
-    rescaled, but of a rank, the lower the better."""
+    """Take scores by name, the reward from the first place that has one; not rescaled."""
     aspects = as_mapping(row.get("annotations"))
     scores = named_scores({f"{name}.Rating": at(v, "Rating") for name, v in aspects.items()})
     ends = [name for name in row if name.endswith(("_reward", "_score"))]
@@ -280,18 +267,17 @@ def _take_rewards(row: Row) -> dict[str, float]:
         if found := named_scores(row.get(name)):
             row.pop(name)
             return scores | found
-    for name in LABELS:
+    for name in (*LABELS, "correctness"):
         value = row.get(name)
         number = WORDS.get(_snake(value), as_number(value))
         if number in (0, 1) and (name != "target" or isinstance(value, bool)):
             row.pop(name)
             return scores | {"reward": float(number or 0)}
-    rank = _take_numbers(row, "rank")
+    rank = _take_numbers(row, "rank")  # the lower the better
     return scores | ({"reward": -rank[0]} if rank else {})
 
 
 def _about(row: Row, record: Any) -> LogConversation:
-    """Take what is said about the conversation. Unknown columns are its metadata."""
     metadata, answer = as_mapping(record.get("metadata")), row.pop("answer", None)
     reference = _take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
     if reference is None and isinstance(answer, list | dict):
@@ -305,12 +291,10 @@ def _about(row: Row, record: Any) -> LogConversation:
     log = LogConversation(
         task=_take(row, "example_id", "task_id", "prompt_id", "instance_id"),
         group=_take(row, "group", "group_id"),
-        split=_take(row, "split"),
-        question=_take(row, "question"),
         choices=choices,
         answer=str(answer) if isinstance(answer, str | int | float) else None,
         hidden={} if reference is None else {"reference": reference},
-        temperature=_take(row, "temperature"),
+        **{name: row.pop(name, None) for name in ("split", "temperature", "question")},
         time=next((moment for moment in moments if moment is not None), None),
     )
     log.hidden |= as_mapping(_take(row, "hidden"))
