@@ -37,9 +37,8 @@ def role_name(item: Any) -> str | None:
 
 
 def dialogue_in(value: Any, *, texts: bool = False) -> list[Any]:
-    """Return the messages of a dialogue, each an object with a role: of a list of such objects, of
-    questions with their answers, or (with `texts`) of texts, the user's first; of one such object,
-    or of an object that holds such a list. None of any other value."""
+    """Return the messages of a dialogue, each an object with a role; none of any other value. With
+    `texts` a list of texts is one too, the user's first."""
     value = parsed(value)
     if isinstance(value, dict) and not role_name(value):
         return next(filter(None, (dialogue_in(value.get(name)) for name in DIALOGUES)), [])
@@ -62,8 +61,7 @@ def _exchange(item: Any) -> list[Any]:
 
 def read_dialogue(value: Any, *, texts: bool = False) -> list[LogMessage]:
     """Return the messages of a dialogue (see `dialogue_in`), also of one that is written as one
-    text; none of any other value. A message that is a call belongs to the words of the assistant
-    before it. Raise LeftOut for an unknown role or a call that cannot be read."""
+    text. Raise LeftOut for an unknown role or a call that cannot be read."""
     if isinstance(parsed(value), str):
         return _read_marked(value)
     out: list[LogMessage] = []
@@ -76,14 +74,13 @@ def read_dialogue(value: Any, *, texts: bool = False) -> list[LogMessage]:
 
 
 def _read_marked(text: str) -> list[LogMessage]:
-    """Return what was said at the markers ("Human:") that begin it; an open last one is no turn."""
     before, *rest = MARK.split(text)
     roles = [ROLES[name.lower()] for name in rest[::2]]
     if before.strip() or len(set(roles)) < 2:
         return []
     texts = [said.replace("<|endoftext|>", "").strip() for said in rest[1::2]]
     messages = [LogMessage(role, said) for role, said in zip(roles, texts, strict=True)]
-    return messages if texts[-1] else messages[:-1]
+    return messages if texts[-1] else messages[:-1]  # an open last marker is no turn
 
 
 def are_calls(value: Any) -> bool:
@@ -103,10 +100,8 @@ def read_chat(value: Any, role: Role) -> list[LogMessage]:
         return [LogMessage(ROLES[who], text_in(parsed(f"[{said}]"))) for who, said in printed]
     if isinstance(value, str):
         return read_dialogue(value) or [LogMessage(role, value)]
-    if isinstance(value, list):
-        return read_dialogue(value) or _read_list(value, role)
     if not isinstance(value, dict) or role_name(value):
-        return read_dialogue(value)
+        return read_dialogue(value) or _read_list(as_list(value), role)
     if isinstance(value.get("id"), list) and "kwargs" in value:  # LangChain's own JSON
         return read_chat({"type": value["id"][-1], **as_mapping(value["kwargs"])}, role)
     inner = next(iter(kept(value, *DIALOGUES, *INSIDE).values()), None)
@@ -117,17 +112,17 @@ def read_chat(value: Any, role: Role) -> list[LogMessage]:
     return [LogMessage("system", text) for text in map(text_in, systems) if text][:1] + said
 
 
-def _read_list(values: list[Any], role: Role) -> list[LogMessage]:
-    objects = all(isinstance(value, dict) for value in values)
-    if objects and all(role_name(value) or value.get("type") in ITEMS for value in values):
-        return dialects.response_items(values)
-    if are_calls(values):
-        return [LogMessage(role, calls=[dialects.as_call(value) for value in values])]
-    if objects and all(SIGNS & value.keys() and "message" not in value for value in values):
-        return [m for m in read_content(values, role) if m.text or m.reasoning or m.calls]
-    if all(isinstance(value, list) for value in values):
-        values = values[0]  # of a batch, one is one conversation
-    return [message for value in values for message in read_chat(value, role)]
+def _read_list(items: list[Any], role: Role) -> list[LogMessage]:
+    objects = all(isinstance(item, dict) for item in items)
+    if objects and all(role_name(item) or item.get("type") in ITEMS for item in items):
+        return dialects.response_items(items)
+    if are_calls(items):
+        return [LogMessage(role, calls=list(map(dialects.as_call, items)))]
+    if objects and all(SIGNS & item.keys() and "message" not in item for item in items):
+        return [m for m in read_content(items, role) if m.text or m.reasoning or m.calls]
+    if all(isinstance(item, list) for item in items):
+        items = items[0]  # of a batch, one is one conversation
+    return [message for item in items for message in read_chat(item, role)]
 
 
 def read_exchange(asked: Any, said: Any, **own: Any) -> list[LogMessage]:

@@ -92,9 +92,8 @@ def wire_tools(value: Any) -> list[dict[str, Any]]:
 
 
 def read_content(value: Any, role: Role = "assistant") -> list[LogMessage]:
-    """Return what a content holds, a text, a part, or a list of parts in any of the dialects: a
-    message of what was said, thought and called, then one for each result in it. Pictures, sounds,
-    files and parts of unknown types become a mark in the text."""
+    """Return what a text, a part or a list of parts holds: a message of what was said, thought and
+    called, then one for each result. Pictures, sounds, files and the like are marks in the text."""
     said, texts, thoughts, results = LogMessage(role), [], [], []
     value = value["parts"] if isinstance(value, dict) and "parts" in value else value
     for part in value if isinstance(value, list) else [value]:
@@ -145,10 +144,9 @@ def result_message(value: Any, mark: Any, *, error: bool = False) -> LogMessage:
 
 
 def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
-    """Return the messages that one item of a chat is: what was said with its calls, and a message
-    for each result in its content; none for the definition of a tool, which some log among them.
-    `own` are fields of an assistant's message that its source says elsewhere. Raise LeftOut for an
-    unknown role, or a call that cannot be read."""
+    """Return what one item of a chat says, with its calls, and the results in it; nothing for the
+    definition of a tool, which some log among them. `own` are fields of a reply that its source
+    says elsewhere. Raise LeftOut for an unknown role, or a call that cannot be read."""
     name = str(first_of(item, "role", "from", "type"))
     role, value = as_role(name), next(iter(kept(item, *CONTENT).values()), None)
     calls = item.get("tool_calls") or at(item, "additional_kwargs", "tool_calls")

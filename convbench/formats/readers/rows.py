@@ -31,7 +31,7 @@ REPLIES = (
     "result",
 )
 REFERENCES = ("target", "targets", "solution")  # a reply if there is no other, nor options
-HIDDEN = (*REFERENCES, "ground_truth", "reference", "expected_output", "reward_model")
+HIDDEN = (*REFERENCES, "ground_truth", "reference", "expected_output", "reward_model", "answer")
 CANDIDATES = (*REPLIES, "answer", "text", "content", "message")  # of one reply of several
 BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
 SIDES = (*BETTER, ("_a", "_b"), ("0", "1"), ("1", "2"))  # in names of columns of two replies
@@ -66,9 +66,10 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
     tools, replies = _take_tools(row), _take_replies(row)
     talk = _take_dialogue(row, *DIALOGUES)
     if replies:
+        waits = bool(talk) and talk[-1].role == "user"
         while talk and talk[-1].role == "assistant":  # it is one of them
             talk.pop()
-        prompt = talk or _take_prompt(row)
+        prompt = talk if waits else _take_prompt(row) or talk
         found = [_answered(deepcopy(prompt), _take(reply, *CANDIDATES)) for reply in replies]
         if any(all(message.role == "assistant" for message in messages) for messages in found):
             raise LeftOut("several replies to no prompt")
@@ -126,29 +127,27 @@ def _take_dialogue(row: Row, *names: str) -> list[LogMessage]:
 
 
 def _take_exchange(row: Row) -> list[LogMessage]:
-    is_open = row.keys().isdisjoint(("choices", "endings", "options"))
-    names = (*REPLIES, *((*REFERENCES, "answer") if is_open else ()))
-    names += ("answers",) if are_calls(row.get("answers")) else ()
+    names = [*REPLIES, *(["answers"] if are_calls(row.get("answers")) else [])]
+    if row.keys().isdisjoint(("choices", "endings", "options")):
+        names += [*REFERENCES, "answer"]
     prompt = _take_prompt(row)
-    said = (name for name in names if isinstance(values.parsed(row.get(name)), str | list | dict))
+    said = (name for name in names if isinstance(row.get(name), str | list | dict))
     if prompt and (reply := next(said, None)):
         return _answered(prompt, row.pop(reply))
     if messages := _take_dialogue(row, "text", "completion"):
         return messages
-    if not prompt:
-        expected = "messages; prompt, completion; prompt, chosen, rejected; or --map messages=FIELD"
-        raise LeftOut(f"found columns {', '.join(row)[:160]}; expected {expected}")
-    if all(message.role != "assistant" for message in prompt):
-        raise LeftOut("a question without a reply")
-    return prompt
+    if any(message.role == "assistant" for message in prompt):
+        return prompt
+    expected = "messages; prompt, completion; prompt, chosen, rejected; or --map messages=FIELD"
+    found = f"found columns {', '.join(row)[:160]}; expected {expected}"
+    raise LeftOut("a question without a reply" if prompt else found)
 
 
 def _take_prompt(row: Row) -> list[LogMessage]:
     before = _spoken(row.pop("history", []), "user")
-    if dialogue_in(row.get("context")):
-        return before + read_dialogue(row.pop("context"))
     is_instruction = row.keys().isdisjoint(PROMPTS[:2])
-    value = _take(row, *PROMPTS) or at(row, "info", "post")
+    names = ("context", *PROMPTS) if dialogue_in(row.get("context")) else PROMPTS
+    value = _take(row, *names) or at(row, "info", "post")
     inside = as_mapping(value)
     if "messages" in inside:
         row |= {key: more for key, more in inside.items() if key not in ("messages", "tools")}
@@ -215,9 +214,8 @@ def _verdict(row: Row) -> list[float]:
     for name, ends in VERDICTS.items():
         for number in _take_numbers(row, name):
             first, second = (abs(number - end) for end in ends)
-            if first == second or not min(ends) <= number <= max(ends):
-                return [0.5, 0.5]
-            return [float(first < second), float(second < first)]
+            is_tie = first == second or not min(ends) <= number <= max(ends)
+            return [0.5, 0.5] if is_tie else [float(first < second), float(second < first)]
     return []
 
 
@@ -278,24 +276,22 @@ def _take_rewards(row: Row) -> dict[str, float]:
 
 
 def _about(row: Row, record: Any) -> LogConversation:
-    metadata, answer = as_mapping(record.get("metadata")), row.pop("answer", None)
+    answer = row.pop("answer") if isinstance(row.get("answer"), str | int | float) else None
     reference = _take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
-    if reference is None and isinstance(answer, list | dict):
-        reference = answer
     choices = at(row, "choices", "text") or row.get("choices")
     if isinstance(choices, list) and all(isinstance(item, str) for item in choices):
         row.pop("choices")
     else:
         choices = []
-    moments = (values.as_time(row.get(name)) for name in TIMES)
+    metadata, times = as_mapping(record.get("metadata")), map(values.as_time, map(row.get, TIMES))
     log = LogConversation(
         task=_take(row, "example_id", "task_id", "prompt_id", "instance_id"),
         group=_take(row, "group", "group_id"),
         choices=choices,
-        answer=str(answer) if isinstance(answer, str | int | float) else None,
+        answer=None if answer is None else str(answer),
         hidden={} if reference is None else {"reference": reference},
         **{name: row.pop(name, None) for name in ("split", "temperature", "question")},
-        time=next((moment for moment in moments if moment is not None), None),
+        time=next(filter(None, times), None),
     )
     log.hidden |= as_mapping(_take(row, "hidden"))
     if "episode" in row:  # an export writes an episode a row, each with all before it
