@@ -1,7 +1,6 @@
 """Write conversations and pairs of replies in other programs' formats, a file a split."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,6 @@ Chosen = tuple[Conversation, float | None, int]  # its weight above 0 or None, n
 Pair = tuple[Iterable[Message], Message, Message, Tools]  # prompt, better reply, worse one
 NAMES = {"system": "system", "user": "human", "assistant": "gpt"}  # ShareGPT's by ms-swift's
 NAMES |= {"tool_call": "function_call", "tool_response": "observation"}
-KEY = re.compile(rb'"([^"\\]+)":')  # of an object, in JSON
 ADDED_TO = ("trl", "sharegpt")  # whose readers pass over `metadata`, JSON text, and `advantages`
 WEIGHING = {  # what the trainers need to use the weights, of targets that hold them
     "trl": "SFTTrainer does not read `weight`; WeightedSFT on the page on import and export does",
@@ -107,6 +105,8 @@ def _pair_line(target: Target, pair: Pair) -> Line:
     asked, better, worse = map(wire_messages, (prompt, [good], [bad]))
     if target == "ms-swift":
         line, other = (_line(target, asked + reply, tools) for reply in (better, worse))
+        if not ("tool_calls" in better[0] or "tool_calls" in worse[0]):
+            other = {"response": other["messages"][-1]["content"]}
         return line | {f"rejected_{name}": value for name, value in other.items()}
     line = _line(target, asked, tools)
     better, worse = (_line(target, reply, None)["messages"] for reply in (better, worse))
@@ -191,25 +191,28 @@ def _atif_call(call: ToolCall) -> Line:
 
 
 def _write_lines(folder: Path, lines: Iterable[tuple[Split, Line, int]]) -> ExportResult:
-    """Write (split, line, copies). Lines with a key that none before had come first, those of most
-    keys ahead: readers of columns (`datasets.load_dataset`) take the types of all from there."""
+    """Write (split, line, copies). The line whose messages differ most in their keys comes first:
+    readers of columns (`datasets.load_dataset`) take types from it."""
     rows: Counter[Split] = Counter()
-    seen: set[tuple[Split, bytes]] = set()
+    first: dict[Split, tuple[int, bytes]] = {}
     try:
         with make_workspace(folder, ".export-") as space:
             for split, line, copies in lines:
                 data = orjson.dumps(loads(json.dumps(line).encode())) + b"\n"  # no half characters
-                keys = {(split, key) for key in KEY.findall(data)}
-                with (space / f"{split}.{'rest' if keys <= seen else 'first'}").open("ab") as file:
-                    file.write(data * copies)
+                kinds = len({tuple(m) for m in line.get("messages") or line.get("prompt") or ()})
                 rows[split] += copies
-                seen |= keys
+                most, held = first.get(split, (-1, b""))
+                with (space / split).open("ab") as file:
+                    if kinds > most:
+                        first[split], copies = (kinds, data), copies - 1
+                        file.write(held)
+                    file.write(data * copies)
             paths = {split: folder / f"{split}.jsonl" for split in SPLITS if split in rows}
             for split, path in paths.items():  # only when all are written
-                whole, first = space / path.name, raw_lines(space / f"{split}.first")
+                whole = space / path.name
                 with whole.open("wb") as file:
-                    file.writelines(sorted(first, key=lambda line: -len(set(KEY.findall(line)))))
-                    file.writelines(raw_lines(space / f"{split}.rest"))
+                    file.write(first[split][1])
+                    file.writelines(raw_lines(space / split))
                 move_to_user_file(whole, path)
     except OSError as error:
         raise disk_error(folder, error) from None

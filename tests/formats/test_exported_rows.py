@@ -212,7 +212,7 @@ def test_pairs_as_openai_and_ms_swift_take_them(run: Run) -> None:
     assert one["non_preferred_output"] == [{"role": "assistant", "content": "end q0 0"}]
     (swift, _) = rows(export_run(run, "ms-swift", recipe="dpo").files["train"])
     assert swift["messages"] == [*one["input"]["messages"], *one["preferred_output"]]
-    assert swift["rejected_messages"] == [*one["input"]["messages"], *one["non_preferred_output"]]
+    assert swift["rejected_response"] == "end q0 0"
 
 
 WEIGHTED = ["refit", "swift", "star-gate", "rft", "seal"]
