@@ -19,6 +19,7 @@ from convbench.formats.values import as_mapping, as_number, as_text, named_score
 from convbench.schema import Choice, Conversation, Example, Failure, Turn, Verdict, fingerprint
 from convbench.source import normal_split, open_source
 from convbench.store.shape import exceeds_depth
+from convbench.util.untrusted import loads
 
 DEEPEST = 60  # most levels of a value of metadata; a deeper one is not stored
 TESTED = 0.2  # share of the groups that `split_by` puts into test
@@ -216,12 +217,7 @@ def _is_same(example: Example, log: LogConversation) -> bool:
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
     # As any JSON reader takes it: no infinite number, none of more than 64 bits, nothing too deep.
     shown = {k: "[too deep]" if exceeds_depth(v, DEEPEST) else v for k, v in fields.items()}
-    plain: dict[str, Any] = json.loads(
-        json.dumps(shown, default=str),
-        parse_constant=lambda _: None,
-        parse_int=lambda digits: int(digits) if len(digits) < 19 else digits,
-    )
-    return plain
+    return as_mapping(loads(json.dumps(shown, default=str).encode()))
 
 
 def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
