@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from convbench.formats.export import Target
@@ -42,6 +43,20 @@ def test_import_logs_reads_an_export_as_it_was(tmp_path: Path, to: Target) -> No
         thoughts = [t.reasoning.text for talk in after.run.conversations() for t in talk.turns
                     if t.reasoning]  # fmt: skip
         assert thoughts == ["Small."]
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_export_run_writes_arguments_that_strict_json_lacks(tmp_path: Path, to: Target) -> None:
+    """Half an emoji, an integer of more than 64 bits, a number that is none."""
+    call = {"name": "f", "arguments": '{"a": "\\ud83d", "b": 1' + "0" * 30 + ', "c": NaN}'}
+    said = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": call}]}
+    before = import_rows(
+        tmp_path, [{"messages": [ASK, said, {"role": "assistant", "content": "A"}]}]
+    )
+    assert before.run is not None
+    (line,) = export_run(before.run, to, tmp_path / "out").files["train"].read_bytes().splitlines()
+    assert b'"f"' in line or b'\\"f\\"' in line
+    orjson.loads(line)
 
 
 TRAJECTORY = {

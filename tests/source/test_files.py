@@ -120,6 +120,9 @@ def test_open_source_of_a_folder_has_the_splits_of_its_names(tmp_path: Path) -> 
     assert {str(f.path.relative_to(tmp_path)): f.split for f in files} == FOLDER
     files, _ = open_source(str(tmp_path / "*.jsonl"))
     assert len(files) == 4
+    for name, split in {"val.jsonl": "val", "test_logs.jsonl": None}.items():
+        (tmp_path / name).write_bytes(LINES)
+        assert open_source(str(tmp_path / name))[0][0].split == split
 
 
 def test_open_source_s_digest_follows_the_content(tmp_path: Path) -> None:
