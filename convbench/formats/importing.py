@@ -21,11 +21,11 @@ from convbench.catalog.read import read_yaml
 from convbench.errors import RunError
 from convbench.formats.reading import ImportPlan
 from convbench.formats.records import FILES, Importer
-from convbench.formats.redact import redacted
 from convbench.schema import JudgeSpec, RunManifest, fingerprint
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
 from convbench.store.scratch import make_workspace
+from convbench.util.redact import redact_record
 
 SHOWN = 12  # most names that a note lists
 SPECS = Path(__file__).with_name("imported.yaml")
@@ -72,7 +72,7 @@ def import_logs(
             folder.mkdir()
             files = {k: stack.enter_context(Appender(folder / name)) for k, name in FILES.items()}
             for record in importer.records(source):
-                line = redacted(record.model_dump_json(), importer.notes, pii=plan.pii)
+                line = redact_record(record.model_dump_json(), importer.notes, pii=plan.pii)
                 files[type(record)].write(line)
             stack.close()
             run = Run.write_manifest(folder, _manifest(source, name, importer))

@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -91,6 +92,16 @@ _WHERE = re.compile(
     (?=[^\s"'&,;<>\d]{0,500}+\d) [^\s"'&,;<>\\]{16,}"""
 )
 """A place of a key, and a value there that could be one: 16 characters or more, with a digit."""
+_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+"')
+"""A text in JSON."""
+_PII = (
+    ("[email]", re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")),
+    ("[card]", re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")),
+    ("[phone]", re.compile(r"(?<![\w.])\+\d(?:[ .()-]{0,2}\d){7,14}(?!\d)")),
+    ("[phone]", re.compile(r"(?<![\w.])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w.])")),
+    (r"\1[user]", re.compile(r"((?:/home/|/Users/|\b[A-Z]:\\{1,2}Users\\{1,2}))[^/\\\s\"'<>:]+")),
+)
+"""(replacement, pattern) of what tells who somebody is."""
 _USER = re.compile(r"(?<=://)[^/\s@]{1,300}@")
 _PATH = re.compile(r"(?<![\w:/.\]])(?:~|/[\w.+-]+)(?:/[^\s/'\":,;()<>]+)*/(?=[^\s/'\":,;()<>])")
 
@@ -126,6 +137,32 @@ def redact_text(text: str) -> str:
     for pattern in _key_patterns():
         text = pattern.sub(KEY, text)
     return _USER.sub(f"{KEY}@", _WHERE.sub(rf"\1{KEY}", text))
+
+
+def redact_record(line: str, counts: Counter[str], *, pii: bool) -> bytes:
+    """Return a record's JSON text without what looks like a key, and with `pii` without mail
+    addresses, phone numbers, cards and names of home folders; add to `counts` how many there
+    were."""
+
+    def cleaned(match: re.Match[str]) -> str:
+        text: str = json.loads(match[0])
+        for pattern in _key_patterns():
+            text, number = pattern.subn(KEY, text)
+            counts["keys, each replaced by [key]"] += number
+        for mark, pattern in _PII if pii else ():
+            for found in reversed([*pattern.finditer(text)]):
+                if mark != "[card]" or _is_card(found[0]):
+                    counts["addresses, phones, cards and home folders, each replaced"] += 1
+                    text = text[: found.start()] + found.expand(mark) + text[found.end() :]
+        return json.dumps(text, ensure_ascii=False)
+
+    is_any = pii or any(start in line for _, starts, _ in PATTERNS for start in starts)
+    return (_TEXT.sub(cleaned, line) if is_any else line).encode()
+
+
+def _is_card(text: str) -> bool:
+    digits = [int(sign) for sign in reversed(text) if sign.isdigit()]  # the last checks them (Luhn)
+    return (sum(digits[::2]) + sum(sum(divmod(2 * d, 10)) for d in digits[1::2])) % 10 == 0
 
 
 def strip_address(url: str) -> str:
