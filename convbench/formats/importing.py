@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from convbench import __version__
 from convbench.catalog.read import read_yaml
@@ -91,13 +92,12 @@ def _judge(rewards: list[float]) -> JudgeSpec:
 
 
 def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
-    file, count, specs = Path(source.removeprefix("hf://")).name, importer.count, read_yaml(SPECS)
-    fields, most = specs["manifest"], importer.most_turns
-    protocol, cast = fields["protocol"], fields["cast"]
+    file, fields = Path(source.removeprefix("hf://")).name, read_yaml(SPECS)["manifest"]
+    protocol, most = fields["protocol"], importer.most_turns
     protocol["turns"] = {"default": most, "min": 1, "max": most}
-    if count["with late system"]:
-        protocol["speakers"]["system"] = specs["system_among_turns"]["speaker"]
-        protocol["steps"][0]["loop"].append(specs["system_among_turns"]["step"])
+    if importer.count["with late system"]:
+        protocol["speakers"]["system"] = {"role": "system"}
+        protocol["steps"][0]["loop"].append({"id": "note", "speaker": "system", "say": ""})
     all_choices = all(example.choices for example in importer.examples.values())
     fields["task"] |= {
         "name": name,
@@ -109,7 +109,7 @@ def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
         "id": importer.run_id,
         "created": importer.ended,
         "version": __version__,
-        "mode": "thinking" if count["with reasoning"] else "standard",
+        "mode": "thinking" if importer.count["with reasoning"] else "standard",
         "turns": most,
         "samples": max(importer.samples.values()),
         "source_revision": importer.digest,
@@ -117,7 +117,7 @@ def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
     }
     made = RunManifest.model_validate(fields)
     marks = {"task": fingerprint(made.task), "protocol": fingerprint(made.protocol)}
-    marks["cast"] = fingerprint({who: model["model"] for who, model in cast.items()})
+    marks["cast"] = fingerprint({who: model.model for who, model in made.cast.items()})
     marks["specs"] = fingerprint(marks, importer.digest)
     return made.model_copy(update={"fingerprints": marks})
 
@@ -125,7 +125,7 @@ def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
 def _result(run: Run | None, importer: Importer) -> ImportResult:
     count, rewards, total = importer.count, importer.rewards, importer.count["conversations"]
     splits = Counter[str](importer.examples[key].split for key in importer.samples.elements())
-    mean = f"{len(rewards):,}, mean {sum(rewards) / len(rewards):.6g}" if rewards else "none"
+    mean = f"{len(rewards):,}, mean {fmean(rewards):.6g}" if rewards else "none"
     facts = {
         "format": _listed(importer.formats),
         "conversations": f"{total:,} ({_listed(splits)})",
