@@ -113,14 +113,19 @@ def _renamed(row: Any, names: Mapping[str, str]) -> Any:
 
 def rows_inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the rows in a file's one value: the items of a list, or of an object's longest list of
-    objects; else the value."""
+    objects; the chats that an object holds by name; else the value."""
     rows = value
     while isinstance(rows, dict):
         lists = [v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-        inner: list[Any] = lists or [v for v in rows.values() if isinstance(v, dict)]
-        if any("role" in v[0] or "from" in v[0] for v in lists) or not (lists or len(inner) == 1):
+        inner = {name: v for name, v in rows.items() if isinstance(v, dict)}
+        if any("role" in v[0] or "from" in v[0] for v in lists):
             break
-        rows = max(inner, key=len)
+        if not lists and inner and all("messages" in chat for chat in inner.values()):
+            rows = [{"id": name, **chat} for name, chat in inner.items()]
+        elif lists or len(inner) == 1:
+            rows = max(lists or inner.values(), key=len)
+        else:
+            break
     if isinstance(rows, list):
         yield from ((f"{place}:{number}", row) for number, row in enumerate(rows, 1))
     else:

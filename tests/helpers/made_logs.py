@@ -278,7 +278,7 @@ MADE: dict[str, Log] = {
         "llm.output_messages.0.message.role": "assistant",
         "llm.output_messages.0.message.content.0": "It is 7."})],
         [(["How warm?", "It is 7."], None)]),
-    "strands": ([{"one": {"system_prompt": [{"text": "Be brief."}], "messages": [
+    "rows-strands": ([{"one": {"system_prompt": [{"text": "Be brief."}], "messages": [
         {"role": "user", "content": [{"text": "How warm?"}]},
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "weather",
                                                        "input": {"city": "Ulm"}}}]},
