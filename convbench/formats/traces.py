@@ -11,9 +11,8 @@ TOOLS = ("tool", "execute_tool")
 
 
 def read_steps(steps: Items) -> Items:
-    """Yield what the models of each trace were asked and said, but not a call within another's;
-    where none says what it was asked, what the outermost steps were; where none has its history,
-    all as one, with the results of tools by their time."""
+    """Yield what the outermost calls of models were asked and said; where none says the first, what
+    the outermost steps were; where none has its history, all as one, with the tools' results."""
     traces: dict[str, list[LogConversation]] = defaultdict(list)
     for step in sorted(steps, key=lambda step: as_text(getattr(step, "time", ""))):
         if isinstance(step, LeftOut):

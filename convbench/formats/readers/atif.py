@@ -1,5 +1,4 @@
-"""Trajectories in ATIF (Harbor), version 1: steps of system, user and agent, results in the agent's
-step; sub-agents inside, or in files of their own. `datasets` reads Harbor's tasks, not these."""
+"""Trajectories in ATIF (Harbor), version 1, with sub-agents in them, or in files of their own."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -51,7 +50,6 @@ def _read_step(step: dict[str, Any], agent: dict[str, Any]) -> list[LogMessage]:
     item |= {"role": step["source"], "content": step.get("message")}
     own = {"finish": at(step, "extra", "finish_reason"), "usage": usage_of(step.get("metrics"))}
     own["model"] = step.get("model_name") or agent.get("model_name")
-    # What was copied from another trajectory, or done without a model, is context.
     own["context"] = bool(step.get("is_copied_context")) or step.get("llm_call_count") == 0
     out = [m for m in read_message(item, **own) if m.text or m.reasoning or m.calls]
     for result in as_list(at(step, "observation", "results")):

@@ -1,6 +1,6 @@
-"""Claude Code's sessions (~/.claude/projects/**.jsonl), a file each, in newer versions sub-agents'
-too; and the message stream of Claude's Agent SDK, whose names are in snake_case."""
+"""Claude Code's sessions (~/.claude/projects/**.jsonl), and the stream of Claude's Agent SDK."""
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -11,10 +11,8 @@ from convbench.formats.values import as_list, as_mapping, as_text, at, kept
 whole_file = True
 TYPES = ("user", "assistant", "system", "result")
 FACTS = ("cwd", "version", "gitBranch", "slug", "model", "agent", "is_error", "total_cost_usd")
-UNSAID = (  # how lines of the user begin that no person wrote
-    *("<command-", "<local-command", "<system-reminder>", "<bash-"),
-    *("Caveat: The messages below", "[Request interrupted by user"),
-)
+# How lines of the user begin that no person wrote.
+UNSAID = re.compile(r"\s*(<(local-)?command-|<bash-|<system-rem|Caveat: The mess|\[Request inter)")
 
 
 def recognises(first: object) -> bool:
@@ -23,12 +21,11 @@ def recognises(first: object) -> bool:
 
 
 def read(lines: Any, where: str) -> Items:
-    """Yield the session's conversations: one after each `/clear` and each compaction of what was
-    said, where the model went on without it, and each sub-agent's."""
+    """Yield the session's parts, a new one after each `/clear` and compaction, and sub-agents'."""
     logs: dict[tuple[str, int], LogConversation] = {}
     agents: dict[Any, str] = {}
     parts: Counter[str] = Counter()
-    taken_back: set[Any] = set()  # of a person's lines below one line, the last counts
+    taken_back: set[Any] = set()  # lines that a later one of a person replaced, and below
     last = {line.get("parentUuid"): line.get("uuid") for line in lines if _is_of_a_person(line)}
     for line in lines:
         mark, above = line.get("uuid"), line.get("parentUuid")
@@ -62,9 +59,8 @@ def _is_of_a_person(line: dict[str, Any]) -> bool:
 def _read(line: dict[str, Any]) -> list[LogMessage]:
     message = line.get("message") or {}
     is_error = line.get("isApiErrorMessage") or message.get("model") == "<synthetic>"
-    if is_error or not message:  # the program's words are logged as the assistant's
+    if is_error or line.get("isMeta") or not message:  # the program's words
         return []
     item = {"role": line["type"], **kept(message, "role", "content", "model", "stop_reason")}
     made = read_message(item, group=message.get("id"), usage=usage_of(message.get("usage")))
-    unsaid = ("",) if line.get("isMeta") else UNSAID
-    return [m for m in made if m.role != "user" or not m.text.lstrip().startswith(unsaid)]
+    return [message for message in made if message.role != "user" or not UNSAID.match(message.text)]

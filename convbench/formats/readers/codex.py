@@ -1,5 +1,4 @@
-"""Codex' rollouts (~/.codex/sessions/**.jsonl): items of Responses, before 2025-09 bare, that
-`event_msg` lines repeat; and the stream of `codex exec --json`, without what the user asked."""
+"""Codex' rollouts (~/.codex/sessions/**.jsonl), and the stream of `codex exec --json`."""
 
 from typing import Any
 
@@ -46,7 +45,7 @@ def read(lines: Any, where: str) -> Items:
             log.failure = as_text(at(line, "error", "message") or line.get("message"))
         elif kind.startswith("item."):
             items[at(line, "item", "id")] = line["item"]
-        elif kind == "response_item" or ("payload" not in line and kind):
+        elif kind == "response_item" or ("payload" not in line and kind):  # bare before 2025-09
             is_own = payload.get("role", "assistant") == "assistant"
             reply += as_text(payload.get("type")).endswith("_output") or not is_own
             log.add(_read, payload, f"reply {reply}", model)
@@ -69,7 +68,6 @@ def _read_streamed(item: dict[str, Any]) -> list[LogMessage]:
     name = as_text(item.get("tool") or ("shell" if kind == "command_execution" else kind))
     rest = {key: value for key, value in item.items() if key not in ABOUT}
     call = Call(name, as_text(item.get("arguments") or rest), mark)
-    failed = item.get("status") == "failed" or item.get("exit_code") not in (0, None)
-    result = result_message(first_of(item, *RESULTS), mark, error=failed)
-    is_open = item.get("status") == "in_progress"
-    return [LogMessage("assistant", calls=[call]), *([] if is_open else [result])]
+    status = item.get("status", "completed")
+    result = result_message(first_of(item, *RESULTS), mark, error=status == "failed")
+    return [LogMessage("assistant", calls=[call]), *([] if status == "in_progress" else [result])]

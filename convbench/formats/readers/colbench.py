@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from convbench.formats.log import Items, LogConversation, LogMessage
+from convbench.formats.log import Items, LogConversation, LogMessage, Role
 from convbench.formats.values import at, first_of, kept
 
 HIDDEN = {"ground_truth": "reference", "test_cases": "tests", "hidden_information": "information"}
@@ -28,9 +28,8 @@ def read(record: Any, where: str) -> Items:
     if system := DATES.sub("", system).strip():
         log.messages.append(LogMessage("system", system))
     for item in history:
-        own = item["role"] in ("agent", "assistant")
-        text = first_of(item, "output", "content") if own else item["content"]
-        log.messages.append(LogMessage("assistant" if own else "user", text))
+        role: Role = "assistant" if item["role"] in ("agent", "assistant") else "user"
+        log.messages.append(LogMessage(role, first_of(item, "output", "content")))
     while log.messages and log.messages[-1].role == "user":  # without a reply
         log.messages.pop()
     yield log

@@ -1,5 +1,4 @@
-"""Requests and responses of a model's API, {request, response} one a line: OpenAI's chat, Responses
-(streamed too) and Anthropic's Messages; and LiteLLM's logging payload and spend log."""
+"""Requests of OpenAI's and Anthropic's APIs with their responses; LiteLLM's payloads and spend."""
 
 from functools import partial
 from pathlib import PurePath
@@ -19,13 +18,12 @@ def recognises(first: object) -> bool:
     line = as_mapping(first)
     asked, reply = as_mapping(line.get("request")), _response(line.get("response"))
     is_reply = {"choices", "output", "content"} & reply.keys()
-    is_payload = "call_type" in line and {"response_cost", "spend"} & line.keys()
-    return bool(is_payload or (is_reply and {"messages", "input"} & asked.keys()))
+    is_pair = bool(is_reply and {"messages", "input"} & asked.keys())
+    return is_pair or {"call_type", "messages", "response"} <= line.keys()
 
 
 def read(lines: Any, where: str) -> Items:
-    """Yield the conversations of a file: a request that names the response before it has only what
-    is new, any other the whole history, of which copies are dropped later."""
+    """Yield each conversation. A request that names the response before it has only what is new."""
     yield from read_steps(each(lines, partial(_read, {}, PurePath(where).name)))
 
 
@@ -42,17 +40,15 @@ def _read(begun: dict[Any, list[Any]], name: str, line: dict[str, Any]) -> LogCo
     own = kept({"finish": at(reply, "incomplete_details", "reason")}, "finish")
     own |= {"model": line.get("model") or reply.get("model"), "group": reply.get("id")}
     own["usage"] = usage_of(reply.pop("usage", None), first_of(line, "response_cost", "spend"))
-    log = LogConversation(read_exchange(prompt, reply, **own), kind="llm")
+    log = LogConversation(read_exchange(prompt, reply, **own), kind="llm", tools=asked.get("tools"))
     log.id = line.get("trace_id") or line.get("session_id") or name
-    log.tools, log.time = asked.get("tools"), line.get("startTime")
-    log.temperature = first_of({**reply, **asked}, "temperature")
+    log.time, log.temperature = line.get("startTime"), first_of({**reply, **asked}, "temperature")
     log.metadata = kept({**reply, **line}, *FACTS) | kept(asked, "model", "max_tokens", "metadata")
     return log
 
 
 def _response(value: Any) -> dict[str, Any]:
-    """Return a response, that of a stream's last event too."""
-    last = as_mapping(value)
+    last = as_mapping(value)  # of the text of a stream, what its last event has
     for event in value.split("\n") if isinstance(value, str) and not last else ():
         last = as_mapping(at(event.removeprefix("data: "), "response")) or last
     return last

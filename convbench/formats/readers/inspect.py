@@ -1,5 +1,4 @@
-"""Logs of Inspect (inspect_ai): `.eval`, an archive with a file a sample, or one JSON file. The
-reader of `datasets` gives samples without the log's header, and stops at ids that are texts."""
+"""Logs of Inspect (inspect_ai): `.eval`, an archive with a file a sample, or one JSON file."""
 
 import json
 from functools import partial

@@ -7,7 +7,7 @@ from convbench.formats.chats import read_exchange
 from convbench.formats.dialects import usage_of
 from convbench.formats.log import Items, LogConversation, each
 from convbench.formats.traces import read_steps
-from convbench.formats.values import as_mapping, as_text, at, kept, named_scores
+from convbench.formats.values import as_mapping, as_text, at, first_of, kept, named_scores
 
 
 def recognises(first: object) -> bool:
@@ -36,7 +36,6 @@ def _step(trace: dict[str, Any], one: dict[str, Any]) -> LogConversation:
     log.id = trace.get("id") or one.get("traceId")
     log.time = one.get("startTime") or trace.get("timestamp")
     log.rewards = named_scores(trace.get("scores"))
-    log.failure = as_text(one.get("statusMessage")) if one.get("level") == "ERROR" else None
     log.kind, log.step = as_text(one.get("type")).lower(), one.get("id")
-    log.within = one.get("parentObservationId")
+    log.within = first_of(one, "parentObservationId", "traceId")
     return log

@@ -19,8 +19,7 @@ def read(records: Any, where: str) -> Items:
     """Yield the calls of each trace."""
     runs: dict[str, dict[str, Any]] = {}
     for record in records:
-        posted = [*record.get("post", ()), *record.get("patch", ())]
-        for part in posted or [record]:
+        for part in [*record.get("post", ()), *record.get("patch", ())] or [record]:
             runs.setdefault(str(part.get("id")), {}).update(kept(part, *part))
     yield from read_steps(each(runs.values(), _step))
 
@@ -29,11 +28,9 @@ def _step(run: dict[str, Any]) -> LogConversation:
     facts, marks = as_mapping(at(run, "extra", "metadata")), as_mapping(run.get("feedback_stats"))
     model = at(run, "outputs", "model") or facts.get("ls_model_name")
     log = LogConversation(read_exchange(run.get("inputs"), run.get("outputs"), model=model))
-    log.id, log.time = run.get("trace_id"), run.get("start_time")
+    log.id, log.within = run.get("trace_id"), run.get("parent_run_id")
     log.kind, log.step = as_text(run.get("run_type")), run.get("id")
-    log.within = run.get("parent_run_id")
-    log.tools = at(run, "extra", "invocation_params", "tools")
+    log.time, log.tools = run.get("start_time"), at(run, "extra", "invocation_params", "tools")
     log.rewards = {name: at(mark, "avg") for name, mark in marks.items()}
-    log.failure = str(run["error"]) if run.get("error") else None
     log.metadata = {"name": run.get("name"), **facts}
     return log

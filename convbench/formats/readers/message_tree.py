@@ -1,5 +1,4 @@
-"""Trees of messages, a row each (OpenAssistant): each path from a prompt to an assistant's message
-is a conversation, and the replies to one prompt are its samples, by their rank."""
+"""Trees of messages, a row each (OpenAssistant); the replies to one are samples, by their rank."""
 
 from typing import Any
 

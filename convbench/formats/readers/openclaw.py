@@ -1,5 +1,4 @@
-"""OpenClaw: telemetry (`agent.start` with the history before it, tools, messages in and out), and
-stored sessions, which are those of the agent Pi in it: `session`, then `message` lines."""
+"""OpenClaw's telemetry, and its stored sessions, which are those of the agent Pi in it."""
 
 from typing import Any
 

@@ -40,9 +40,8 @@ def _read(event: dict[str, Any], number: int) -> list[LogMessage]:
         texts = [as_text(args.get(name)) for name in ("final_thought", "content", "thought")]
         text = next(filter(None, texts), as_text(event.get("message")))
         source = event.get("source", "agent" if number else "user")  # older files do not say
-        other: Role = "system" if kind == "system" else "user"
-        is_own = kind in ("finish", "reject") or (kind == "message" and source == "agent")
-        return [LogMessage("assistant" if is_own else other, text)]
+        role: Role = "assistant" if source == "agent" else "user"
+        return [LogMessage("system" if kind == "system" else role, text)]
     meta = as_mapping(event.get("tool_call_metadata"))  # the call that the model made
     response = as_mapping(meta.get("model_response"))
     message = as_mapping(at(response, "choices", 0, "message"))

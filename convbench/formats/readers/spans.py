@@ -39,7 +39,7 @@ def _spans(value: Any) -> Iterator[dict[str, Any]]:
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
     raw = holder.get("attributes")
     if isinstance(raw, list):  # of OTLP, {"key": …, "value": {"stringValue": …}}
-        raw = {as_text(one.get("key")): next(iter(one["value"].values()), None) for one in raw}
+        raw = {one["key"]: next(iter((one.get("value") or {}).values()), None) for one in raw}
     return {WRAP.sub("", name): value for name, value in as_mapping(raw).items()}
 
 
@@ -61,13 +61,12 @@ def _step(span: dict[str, Any]) -> LogConversation:
     tree = _tree({name: value for holder in holders for name, value in holder.items()})
     gen, llm, adk = at(tree, "gen_ai"), at(tree, "llm"), at(tree, "gcp", "vertex", "agent")
     talk = [message for event in events for message in _said(event)]
-    plain = at(tree, "input", "value")
     pairs = (
         (at(gen, "input", "messages"), at(gen, "output", "messages")),
-        (at(llm, "input_messages") or plain, at(llm, "output_messages")),
+        (at(llm, "input_messages") or at(tree, "input", "value"), at(llm, "output_messages")),
         (at(gen, "prompt"), at(gen, "completion")),
         (at(adk, "llm_request"), at(adk, "llm_response")),
-        (plain, at(tree, "output", "value")),
+        (at(tree, "input", "value"), at(tree, "output", "value")),
     )
     asked, said = next((pair for pair in pairs if pair[1]), (talk[:-1], talk[-1:]))
     if system := at(gen, "system_instructions"):
@@ -77,21 +76,19 @@ def _step(span: dict[str, Any]) -> LogConversation:
     usage = usage_of(at(gen, "usage") or counts)
     log = LogConversation(read_exchange(asked, said, model=model, usage=usage))
     kind = at(tree, "openinference", "span", "kind") or at(gen, "operation", "name")
-    other = "llm" if at(adk, "llm_request") else span.get("span_kind")
-    log.id, log.kind = first_of(span, "trace_id", "traceId"), as_text(kind or other).lower()
-    log.step = first_of(span, "span_id", "spanId")
+    log.id, log.step = first_of(span, "trace_id", "traceId"), first_of(span, "span_id", "spanId")
     log.within = first_of(span, "parent_id", "parentSpanId", "parent_span_id")
-    schemas = [at(tool, "json_schema") for tool in as_list(at(llm, "tools"))]
+    log.kind = as_text(kind or ("llm" if at(adk, "llm_request") else span.get("span_kind"))).lower()
     log.time = first_of(span, "start_time", "startTimeUnixNano")
-    log.tools = at(gen, "tool", "definitions") or schemas
     log.temperature = at(gen, "request", "temperature")
+    schemas = [at(tool, "json_schema") for tool in as_list(at(llm, "tools"))]
+    log.tools = at(gen, "tool", "definitions") or schemas
     session = at(tree, "session", "id") or at(gen, "conversation", "id")
     log.metadata = {"span": span.get("name"), "session": session}
     return log
 
 
 def _said(event: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the message that an event is, if it is one."""
     match = EVENT.fullmatch(as_text(first_of(event, "name", "event_name")))
     body = as_mapping(event.get("body")) or _attributes(event)
     inner = as_mapping(body.get("message")) or body

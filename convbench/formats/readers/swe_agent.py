@@ -1,5 +1,4 @@
-"""SWE-agent's .traj files: `history` of messages, with what a run was beside it; and
-mini-swe-agent's .traj.json: {info, messages, trajectory_format}, or a bare list of messages."""
+"""SWE-agent's .traj ({history, …}); mini-swe-agent's .traj.json ({messages, …} or a bare list)."""
 
 from typing import Any
 
@@ -20,8 +19,7 @@ def recognises(first: object) -> bool:
 
 
 def read(record: Any, where: str) -> Items:
-    """Yield the trajectory. A worked example in it (`is_demo`) is context; a last message of role
-    `exit` is the program's."""
+    """Yield the trajectory. A worked example (`is_demo`) is context; `exit` is the program's."""
     about = record if isinstance(record, dict) else {"messages": record}
     info = as_mapping(about.get("info"))
     log = LogConversation(task=about.get("instance_id"))

@@ -1,5 +1,4 @@
-"""tau-bench's trajectories, rows of {task_id, reward, info, traj, trial}; and tau2-bench's results,
-{info, tasks, simulations}, or one simulation, by voice too."""
+"""tau-bench's trajectories; tau2-bench's {info, tasks, simulations}, or one, by voice too."""
 
 import re
 from functools import partial

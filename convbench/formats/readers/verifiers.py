@@ -1,5 +1,4 @@
-"""Episodes of verifiers since 0.4 (traces.jsonl), whose traces are trees of messages; and older
-results.jsonl, whose rows are as those of sets (`rows`)."""
+"""Episodes of verifiers since 0.4, whose traces are trees of messages; and older rows."""
 
 from typing import Any
 
