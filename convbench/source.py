@@ -69,9 +69,8 @@ def _opened(file: File) -> Iterator[io.BufferedReader]:
 
 
 def open_source(source: str) -> tuple[list[File], str]:
-    """Return (the files of a file's name, a folder's, a pattern, or of
-    `hf://OWNER/NAME[:CONFIG][/SPLIT][@REVISION]`; what identifies their content: `sha256:…` or a
-    commit). Raise DataError if there are none, HubError if the Hub refuses."""
+    """Return (files of a name, a folder, a pattern, `hf://OWNER/NAME[:CONFIG][/SPLIT][@REVISION]`;
+    their `sha256:…` or commit). Raise DataError if there are none, HubError if the Hub refuses."""
     if source.startswith(HUB):
         match = re.fullmatch(r"([^:/@]+/[^:/@]+)(?::([^/@]+))?(?:/([^@]+))?(?:@(.+))?", source[5:])
         if match is None:

@@ -193,8 +193,7 @@ def _atif_call(call: ToolCall) -> Line:
 def _write_lines(folder: Path, lines: Iterable[tuple[Split, Line, int]]) -> ExportResult:
     """Write (split, line, copies). The line whose messages differ most in their keys comes first:
     readers of columns (`datasets.load_dataset`) take types from it."""
-    rows: Counter[Split] = Counter()
-    first: dict[Split, tuple[int, bytes]] = {}
+    rows, first = Counter[Split](), dict[Split, tuple[int, bytes]]()
     try:
         with make_workspace(folder, ".export-") as space:
             for split, line, copies in lines:
