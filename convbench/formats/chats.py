@@ -1,5 +1,4 @@
-"""A chat in any shape: a dialogue, a request or response of a model, a text; in rows of sets as in
-what programs that trace models log, there often as JSON text in JSON text."""
+"""A chat in any shape: a dialogue, a request or response of a model, a text, often as JSON text."""
 
 import re
 from dataclasses import replace
@@ -11,15 +10,12 @@ from convbench.formats.dialects import ROLES, SIGNS, read_content, text_in
 from convbench.formats.log import LogMessage, Role
 from convbench.formats.values import as_list, as_mapping, as_text, first_of, kept, parsed
 
-DIALOGUES = (  # names of what holds a complete dialogue
-    *("conversations", "conversation", "messages", "dialogue", "dialog", "trajectory", "traj"),
-    *("turns", "contents", "chat", "data", "input_messages", "output_messages", "prompts"),
-)
-INSIDE = (  # keys under which a request or response holds the rest, in this order
-    *("choices", "candidates", "generations", "output", "message", "kwargs", "args", "input"),
-    *("prompt", "response", "completion", "completions", "raw", "content", "text", "full_text"),
-    *("problem", "body", "gen_args_0", "arg_0"),
-)
+# names of what holds a complete dialogue; keys under which a request or response holds the rest
+DIALOGUES = ["conversations", "conversation", "messages", "dialogue", "dialog", "trajectory"]
+DIALOGUES += ["traj", "turns", "contents", "chat", "data", "input_messages", "output_messages"]
+INSIDE = ["choices", "candidates", "generations", "output", "message", "kwargs", "args", "input"]
+INSIDE += ["prompt", "response", "completion", "completions", "raw", "content", "text", "full_text"]
+INSIDE += ["problem", "body", "prompts", "gen_args_0", "arg_0"]
 SYSTEMS = ("system", "system_prompt", "system_instruction", "systemInstruction")
 ASKED, SAID = ("user", "human", "input", "instruction"), ("assistant", "gpt", "output", "response")
 ITEMS = ("function_call", "function_call_output", "reasoning", "message", "computer_call")
@@ -30,9 +26,8 @@ PRINTED = re.compile(r"role='(\w+)' content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)
 def role_name(item: Any) -> str | None:
     """Return the role of a message as its source calls it, in small letters, else None."""
     fields = item if isinstance(item, dict) else {}
-    name = first_of(fields, "role", "from")
-    if name is None and "content" in fields and str(fields.get("type")).lower() in ROLES:
-        name = fields["type"]
+    kind = fields.get("type") if "content" in fields else None
+    name = first_of(fields, "role", "from") or (kind if str(kind).lower() in ROLES else None)
     return name.lower() if isinstance(name, str) else None
 
 
@@ -40,6 +35,8 @@ def dialogue_in(value: Any, *, texts: bool = False) -> list[Any]:
     """Return the messages of a dialogue, each an object with a role; none of any other value. With
     `texts` a list of texts is one too, the user's first."""
     value = parsed(value)
+    if isinstance(value, str):
+        return _marked(value)
     if isinstance(value, dict) and not role_name(value):
         return next(filter(None, (dialogue_in(value.get(name)) for name in DIALOGUES)), [])
     items = [value] if isinstance(value, dict) else as_list(value)
@@ -60,10 +57,8 @@ def _exchange(item: Any) -> list[Any]:
 
 
 def read_dialogue(value: Any, *, texts: bool = False) -> list[LogMessage]:
-    """Return the messages of a dialogue (see `dialogue_in`), also of one that is written as one
-    text. Raise LeftOut for an unknown role or a call that cannot be read."""
-    if isinstance(parsed(value), str):
-        return _read_marked(value)
+    """Return the messages of a dialogue (see `dialogue_in`). Raise LeftOut for an unknown role or a
+    call that cannot be read."""
     out: list[LogMessage] = []
     for number, item in enumerate(dialogue_in(value, texts=texts)):
         messages = dialects.read_message(values.without_nulls(item))
@@ -73,13 +68,13 @@ def read_dialogue(value: Any, *, texts: bool = False) -> list[LogMessage]:
     return out
 
 
-def _read_marked(text: str) -> list[LogMessage]:
+def _marked(text: str) -> list[Any]:
     before, *rest = MARK.split(text)
     roles = [ROLES[name.lower()] for name in rest[::2]]
     if before.strip() or len(set(roles)) < 2:
         return []
     texts = [said.replace("<|endoftext|>", "").strip() for said in rest[1::2]]
-    messages = [LogMessage(role, said) for role, said in zip(roles, texts, strict=True)]
+    messages = [{"role": role, "content": said} for role, said in zip(roles, texts, strict=True)]
     return messages if texts[-1] else messages[:-1]  # an open last marker is no turn
 
 
@@ -95,11 +90,10 @@ def read_chat(value: Any, role: Role) -> list[LogMessage]:
     value = parsed(value)
     if value in (None, "", "None", [], {}):
         return []
-    if isinstance(value, str) and value.startswith("role='"):  # messages as Python prints them
-        printed = PRINTED.findall(value)
-        return [LogMessage(ROLES[who], text_in(parsed(f"[{said}]"))) for who, said in printed]
     if isinstance(value, str):
-        return read_dialogue(value) or [LogMessage(role, value)]
+        found = PRINTED.findall(value) if value.startswith("role='") else []  # by Python
+        printed = [LogMessage(ROLES[who], text_in(parsed(f"[{said}]"))) for who, said in found]
+        return printed or read_dialogue(value) or [LogMessage(role, value)]
     if not isinstance(value, dict) or role_name(value):
         return read_dialogue(value) or _read_list(as_list(value), role)
     if isinstance(value.get("id"), list) and "kwargs" in value:  # LangChain's own JSON

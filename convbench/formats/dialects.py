@@ -1,6 +1,5 @@
-"""How nearly all formats write a message: a role with content, whose parts may be texts, thoughts,
-calls, results and pictures (OpenAI, Anthropic, Bedrock, Gemini, OpenTelemetry, Vercel, LangChain),
-or an item of OpenAI's Responses; and how they write the tools that were offered."""
+"""How OpenAI, Anthropic, Bedrock, Gemini, OpenTelemetry, Vercel and LangChain write a message with
+its texts, thoughts, calls, results and pictures, and the tools that were offered."""
 
 import json
 import re
@@ -22,18 +21,15 @@ NAMES: Mapping[Role, str] = {
 }
 ROLES = {name: role for role, names in NAMES.items() for name in names.split()}
 CALL_ROLES = ("function_call", "tool_call", "tool_calls")  # of messages that are calls alone
-CONTENT = ("content", "value", "parts", "text", "system_prompt", "refusal")
+CONTENT = ("content", "value", "parts", "text", "system_prompt")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 MASKS = ("weight", "loss", "train", "trainable", "loss_mask", "training")  # 0: not to be learnt
 MARKS = ("tool_call_id", "toolCallId", "call_id", "tool_use_id", "toolUseId", "mcp_tool_use_id")
-ARGUMENTS = ("arguments", "args", "parameters")
 PERSONAL = ("hashed_ip", "header", "ip")  # they tell who somebody is, and are not kept
-KNOWN = {  # keys of a message that are read, or not kept; others are metadata
-    *("role", "from", "type", "name", "id", "additional_kwargs", "function_calls", "tool_calls"),
-    *("function_call", "thinking_blocks", "logprobs", "token_ids", "finish_reason", "stop_reason"),
-    *("stopReason", "model", "tools", "functions", "tool_call_ids"),
-    *(CONTENT + THOUGHTS + MASKS + MARKS + PERSONAL),
-}
+KNOWN = {*CONTENT, *THOUGHTS, *MASKS, *MARKS, *PERSONAL, "role", "from", "type", "name", "id"}
+KNOWN |= {"additional_kwargs", "tool_calls", "function_call", "function_calls", "tool_call_ids"}
+KNOWN |= {"refusal", "model", "finish_reason", "stop_reason", "stopReason", "tools", "functions"}
+KNOWN |= {"thinking_blocks", "logprobs", "token_ids"}  # further keys of a message are metadata
 SIGNS = {"type", "text", "toolName"}  # keys of a part
 # types of parts, or how they end, in small letters without signs; then the keys of their words
 CALLS = ("tooluse", "call")
@@ -61,8 +57,8 @@ def as_call(raw: Any, name: str | None = None) -> Call:
     name = first_of(inner, "name", "toolName", "tool_name", "function_name") or nested or name
     if not isinstance(name, str):
         raise LeftOut("a call without the name of a tool")
-    given, text = first_of(inner, *ARGUMENTS), first_of(inner, "input", "action")
-    if given is None and text not in (None, ""):
+    given = first_of(inner, "arguments", "args", "parameters")
+    if given is None and (text := first_of(inner, "input", "action")) not in (None, ""):
         given = text if isinstance(values.parsed(text), dict) else {"input": text}
     if given is None or (isinstance(given, str) and given.strip() in ("", "null", "None")):
         given = "{}"
@@ -148,7 +144,7 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     definition of a tool, which some log among them. `own` are fields of a reply that its source
     says elsewhere. Raise LeftOut for an unknown role, or a call that cannot be read."""
     name = str(first_of(item, "role", "from", "type"))
-    role, value = as_role(name), next(iter(kept(item, *CONTENT).values()), None)
+    role, value = as_role(name), first_of(item, *CONTENT)
     calls = item.get("tool_calls") or at(item, "additional_kwargs", "tool_calls")
     if name.lower() in CALL_ROLES or as_text(value).startswith('[{"function"'):
         calls, value = as_list(value) or [value], None
@@ -156,6 +152,7 @@ def read_message(item: Mapping[str, Any], **own: Any) -> list[LogMessage]:
     if role == "tool":
         is_definition = isinstance(value, dict) and "function" in value
         return results or ([] if is_definition else [_result(item, value)])
+    said.text = said.text or as_text(item.get("refusal"))
     if isinstance(words := item.get("function_calls"), str):  # of OLMo, not as objects
         said.text = f"{said.text}\n{words}".strip("\n")
     made = [*as_list(calls), *filter(None, [item.get("function_call")])]

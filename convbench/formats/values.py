@@ -18,19 +18,16 @@ def as_text(value: Any) -> str:
 
 def as_mapping(value: Any) -> dict[str, Any]:
     """Return an object, also one written as JSON text; an empty one for any other value."""
-    value = parsed(value)
-    return value if isinstance(value, dict) else {}
+    return read if isinstance(read := parsed(value), dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
     """Return a list, also one written as JSON text; an empty one for any other value."""
-    value = parsed(value)
-    return value if isinstance(value, list) else []
+    return read if isinstance(read := parsed(value), list) else []
 
 
 def parsed(value: Any) -> Any:
-    """Return the list or object that a text writes as JSON, also twice over, or as a Python
-    literal; any other value unchanged."""
+    """Return the list or object that a text writes as JSON or Python; other values unchanged."""
     start = value.lstrip()[:1] if isinstance(value, str) else ""
     read = None
     if start in ("[", "{", '"'):
@@ -61,8 +58,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_time(value: Any) -> float | None:
-    """Return the seconds since 1970 of ISO 8601 or a number of seconds, milliseconds or
-    nanoseconds; None for another value."""
+    """Return the seconds since 1970 of ISO 8601, or of a number of seconds to nanoseconds."""
     if isinstance(value, str):
         with suppress(ValueError, OverflowError):
             return datetime.fromisoformat(value.strip().replace("Z", "+00:00")).timestamp()

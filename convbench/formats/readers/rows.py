@@ -1,9 +1,6 @@
-"""Rows of any chat, preference or question set, ours too, read by their shape: a dialogue, a prompt
-and a reply, or several replies to one prompt.
-
-Sets call one thing by a hundred names, so names are compared in snake_case, null, "" and [] are
-absent, text that writes a list is that list, and whatever nobody takes is metadata.
-"""
+"""Rows of any chat, preference or question set, ours too, read by their shape. Sets call one thing
+by a hundred names: they are compared in snake_case. Null, "" and [] are absent, text that writes a
+list is that list, and whatever nobody takes is metadata."""
 
 import hashlib
 import re
@@ -22,28 +19,22 @@ from convbench.formats.log import LeftOut, LogConversation, LogMessage, Role
 from convbench.formats.values import as_list, as_mapping, as_number, at, first_of, named_scores
 
 TOOLS = ("tools", "functions", "xml_tools", "python_tools")
-PROMPTS = (
-    *("prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents"),
-    *("request", "arguments"),
-)
-REPLIES = (
-    *("completion", "response", "output", "outputs", "actual_output", "generation", "resps"),
-    "result",
-)
+PROMPTS = ["prompt", "question", "instruction", "query", "problem", "input", "inputs", "contents"]
+PROMPTS += ["request", "arguments"]
+REPLIES = ["completion", "response", "output", "outputs", "actual_output", "generation", "resps"]
+REPLIES += ["result"]
 REFERENCES = ("target", "targets", "solution")  # a reply if there is no other, nor options
 HIDDEN = (*REFERENCES, "ground_truth", "reference", "expected_output", "reward_model", "answer")
 CANDIDATES = (*REPLIES, "answer", "text", "content", "message")  # of one reply of several
 BETTER = (("chosen", "rejected"), ("preferred", "non_preferred"), ("accepted", "rejected"))
 SIDES = (*BETTER, ("_a", "_b"), ("0", "1"), ("1", "2"))  # in names of columns of two replies
-TWINS = ("", "conversation", "conversations", "messages", "summary", "human_ref", *CANDIDATES)
+TWINS = ("conversation", "conversations", "messages", "summary", "human_ref", *REPLIES, "answer")
 LISTS = ("completions", "answers", "responses", "candidates", "summaries", "generations", "outputs")
 PARALLEL = ("rating", "score", "reward", "label", "correctness", "rank", "finish_reason")
 WORD = re.compile(r"(?:\w+_)?([ab])(?:>+[ab])?|(?:tie|both|draw|equal|a=b).*")
-VERDICTS = {  # numbers that say that the first of two is better, and the second; beyond is a tie
-    **dict.fromkeys(("overall_preference", "preference_strength"), (-3, 3)),
-    **dict.fromkeys(("better_response_id", "choice", "chosen_index"), (0, 1)),
-    **{"preference": (1, 2), "labels": (1, 0)},
-}
+VERDICTS = dict.fromkeys(("overall_preference", "preference_strength"), (-3, 3))
+VERDICTS |= dict.fromkeys(("better_response_id", "choice", "chosen_index"), (0, 1))
+VERDICTS |= {"preference": (1, 2), "labels": (1, 0)}  # numbers if the first is better, the second
 SCORES = ("reward", "rewards", "score", "scores", "rating", "metrics_data", "feedback_scores")
 LABELS = ("label", "kto_tag", "resolved", "target", "passed", "success", "correct", "feedback")
 WORDS = dict.fromkeys(("positive", "up", "thumbs_up", "like", "good"), 1.0)
@@ -56,7 +47,7 @@ def recognises(first: object) -> bool:
     """An object with a dialogue or a prompt."""
     row = _columns(first) if isinstance(first, dict) else {}
     is_dialogue = any(dialogue_in(row.get(name), texts=True) for name in DIALOGUES)
-    return is_dialogue or not row.keys().isdisjoint((*PROMPTS, "info", "chat", "text"))
+    return is_dialogue or not row.keys().isdisjoint((*PROMPTS, "info", "text"))
 
 
 def read(record: Any, where: str) -> Iterator[LogConversation]:
@@ -64,7 +55,8 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
     row = _columns(record)
     system = text_in(_take(row, *SYSTEMS) or at(row, "chat_template_kwargs", "custom_instructions"))
     tools, replies = _take_tools(row), _take_replies(row)
-    talk = _take_dialogue(row, *DIALOGUES)
+    dialogues = [name for name in DIALOGUES if dialogue_in(row.get(name), texts=True)]
+    talk = read_dialogue(row.pop(dialogues[0]), texts=True) if dialogues else []
     if replies:
         waits = bool(talk) and talk[-1].role == "user"
         while talk and talk[-1].role == "assistant":  # it is one of them
@@ -76,8 +68,7 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
     else:
         found = [talk or _take_exchange(row)]
     rewards = [_take_rewards(scored) for scored in replies or [row]]
-    log = _about(row, record)
-    log.tools = tools
+    log = replace(_about(row, record), tools=tools)
     if len(found) > 1 and log.task is None:
         said = ([{"content": m.text, "role": m.role} for m in messages] for messages in found)
         same = takewhile(lambda some: all(m == some[0] for m in some), zip(*said, strict=False))
@@ -90,11 +81,9 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
 
 
 def _columns(record: Row) -> Row:
-    row: Row = {}
-    for name, value in values.without_nulls(record).items():
-        if value not in ("", [], {}) and _snake(name) not in PERSONAL:
-            row.setdefault(_snake(name), value)
-    return row
+    items = values.without_nulls(record).items()
+    row = {_snake(name): value for name, value in items if value not in ("", [], {})}
+    return {name: value for name, value in row.items() if name not in PERSONAL}
 
 
 def _snake(name: object) -> str:
@@ -111,19 +100,10 @@ def _take_numbers(row: Row, *names: str) -> list[float]:
 
 
 def _take_tools(row: Row) -> Any:
-    """Take the tools that were offered: of the row, its input, its settings or a message."""
     places = [row, as_mapping(row.get("input")), as_mapping(row.get("chat_template_kwargs"))]
     places += [as_mapping(item) for value in row.values() for item in as_list(value)[:2]]
     found = ((place, name) for place in places for name in TOOLS if wire_tools(place.get(name)))
     return next((place.pop(name) for place, name in found), None)
-
-
-def _take_dialogue(row: Row, *names: str) -> list[LogMessage]:
-    for name in names:
-        if messages := read_dialogue(row.get(name), texts=name in DIALOGUES):
-            row.pop(name)
-            return messages
-    return []
 
 
 def _take_exchange(row: Row) -> list[LogMessage]:
@@ -134,8 +114,8 @@ def _take_exchange(row: Row) -> list[LogMessage]:
     said = (name for name in names if isinstance(row.get(name), str | list | dict))
     if prompt and (reply := next(said, None)):
         return _answered(prompt, row.pop(reply))
-    if messages := _take_dialogue(row, "text", "completion"):
-        return messages
+    if marked := [name for name in ("text", "completion") if dialogue_in(row.get(name))]:
+        return read_dialogue(row.pop(marked[0]))
     if any(message.role == "assistant" for message in prompt):
         return prompt
     expected = "messages; prompt, completion; prompt, chosen, rejected; or --map messages=FIELD"
@@ -146,7 +126,7 @@ def _take_exchange(row: Row) -> list[LogMessage]:
 def _take_prompt(row: Row) -> list[LogMessage]:
     before = _spoken(row.pop("history", []), "user")
     is_instruction = row.keys().isdisjoint(PROMPTS[:2])
-    names = ("context", *PROMPTS) if dialogue_in(row.get("context")) else PROMPTS
+    names = ["context", *PROMPTS] if dialogue_in(as_list(row.get("context"))) else PROMPTS
     value = _take(row, *names) or at(row, "info", "post")
     inside = as_mapping(value)
     if "messages" in inside:
@@ -171,7 +151,7 @@ def _answered(prompt: list[LogMessage], value: Any) -> list[LogMessage]:
 def _spoken(value: Any, role: Role) -> list[LogMessage]:
     # a text is what was said, also one that is JSON, unless that is a dialogue or calls of tools
     if isinstance(value, str) and not (dialogue_in(value) or are_calls(value)):
-        return read_dialogue(value) or [LogMessage(role, value)]
+        return [LogMessage(role, value)]
     return chats.read_chat(value, role)
 
 
@@ -179,7 +159,7 @@ def _take_replies(row: Row) -> list[Row]:
     """Take several replies, or one in steps, each as a row of its own with its scores."""
     for one, two in SIDES:
         for name in (name for name in row if one in name and name.replace(one, two) in row):
-            if name.replace(one, "").strip("_") in TWINS:
+            if name.replace(one, "").strip("_") in ("", *TWINS):
                 return _take_two(row, name, one, two)
     if rejected := _take(row, "rejected_response", "rejected_messages"):
         dialogues = (row[name] for name in DIALOGUES if dialogue_in(row.get(name)))
@@ -221,11 +201,10 @@ def _verdict(row: Row) -> list[float]:
 
 def _tree(steps: list[Any]) -> list[Row]:
     """Return the replies that a tree of steps begins: one step of each goes on, others end one."""
-    out: list[Row] = []
-    before = ""
+    out, before = [], ""
     for number, step in enumerate(steps, 1):
-        tried: Any = at(step, "completions")
-        goes_on = at(step, "human_completion") or at(tried, at(step, "chosen_completion"))
+        tried, place = at(step, "completions"), at(step, "chosen_completion")
+        goes_on = at(step, "human_completion") or at(tried, place)
         for item in as_list(tried):
             if item is not goes_on or number == len(steps):
                 out.append({"text": f"{before}{at(item, 'text')}", "score": at(item, "rating")})
@@ -243,14 +222,14 @@ def _take_list(row: Row, name: str) -> list[Row]:
     if name == "completions" and "labels" in beside:  # steps of one reply, each right or not
         right = all(map(as_number, as_list(row.pop("labels"))))
         return [{"text": "\n".join(row.pop(name)), "reward": float(right)}]
-    fields = {column: field for field in PARALLEL for column in beside if column.startswith(field)}
+    fields = {f: column for f in PARALLEL for column in reversed(beside) if column.startswith(f)}
     for number, item in enumerate(items):
-        own = {field: as_list(row[column])[number] for column, field in fields.items()}
+        own = {field: as_list(row[column])[number] for field, column in fields.items()}
         own |= {} if choice is None or len(items) < 2 else {"reward": number == choice}
         item |= values.without_nulls(own)
     if not any(_take_rewards(dict(item)) for item in items):
         return []
-    for column in (*beside, name, "choice"):
+    for column in (*fields.values(), name, "choice"):
         row.pop(column, None)
     return items
 
@@ -277,7 +256,7 @@ def _take_rewards(row: Row) -> dict[str, float]:
 
 def _about(row: Row, record: Any) -> LogConversation:
     answer = row.pop("answer") if isinstance(row.get("answer"), str | int | float) else None
-    reference = _take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
+    target = _take(row, *(name for name in HIDDEN if not isinstance(row.get(name), bool)))
     choices = at(row, "choices", "text") or row.get("choices")
     if isinstance(choices, list) and all(isinstance(item, str) for item in choices):
         row.pop("choices")
@@ -289,11 +268,10 @@ def _about(row: Row, record: Any) -> LogConversation:
         group=_take(row, "group", "group_id"),
         choices=choices,
         answer=None if answer is None else str(answer),
-        hidden={} if reference is None else {"reference": reference},
+        hidden=({} if target is None else {"reference": target}) | as_mapping(_take(row, "hidden")),
         **{name: row.pop(name, None) for name in ("split", "temperature", "question")},
         time=next(filter(None, times), None),
     )
-    log.hidden |= as_mapping(_take(row, "hidden"))
     if "episode" in row:  # an export writes an episode a row, each with all before it
         log.id = "/".join(str(row[n]) for n in ("run_id", "trial_name", "task") if n in row)
     if metadata:
