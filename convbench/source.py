@@ -139,6 +139,9 @@ def _csv_rows(name: str, file: io.BufferedReader) -> Rows:
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
     head = text.readline()
     reader = csv.DictReader(chain([head], text), delimiter=max(",\t;", key=head.count))
+    names = reader.fieldnames or ()
+    if twice := [name for name in names if list(names).count(name) > 1]:
+        raise DataError(f"{name}:1: found two columns {twice[0]!r}; expected one")
     for row in filter(lambda row: any(row.values()), reader):
         try:
             orjson.dumps(row)  # none of half a character, nor one under None: beyond the columns

@@ -105,7 +105,8 @@ def _pair_line(target: Target, pair: Pair) -> Line:
     asked, better, worse = map(wire_messages, (prompt, [good], [bad]))
     if target == "ms-swift":
         line, other = (_line(target, asked + reply, tools) for reply in (better, worse))
-        if not ("tool_calls" in better[0] or "tool_calls" in worse[0]):
+        has_calls = any("tool_calls" in reply[0] for reply in (better, worse))
+        if asked[-1]["role"] == "user" and not has_calls:  # which ms-swift's reply stands behind
             other = {"response": other["messages"][-1]["content"]}
         return line | {f"rejected_{name}": value for name, value in other.items()}
     line = _line(target, asked, tools)

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from convbench.errors import ConvbenchError
+from convbench.formats.export import export_pairs
 from convbench.learn.export import export_run
 from convbench.options.shared import SpecOptions
+from convbench.schema import Message, ToolCall
 from convbench.store import Run
 from tests.helpers.runs import (
     SYSTEM,
@@ -160,3 +162,19 @@ def test_reasoning_in_each_formats_shape(tmp_path: Path) -> None:
         lines = first[shape].get("conversations") or first[shape]["messages"]
         assert lines[2][key] == f"<think>\nT1\n</think>\n\n{said[0]['content']}"
     assert "TEACHER-ONLY" not in json.dumps(first)
+
+
+def test_export_pairs_after_a_tool_s_result_are_whole_conversations(tmp_path: Path) -> None:
+    call = ToolCall(id="c", name="weigh", arguments="{}")
+    asked: list[Message] = [
+        {"role": "user", "content": "How heavy?"},
+        {"role": "assistant", "content": "", "tool_calls": (call,)},
+        {"role": "tool", "content": "7", "tool_call_id": "c", "name": "weigh"},
+    ]
+    good: Message = {"role": "assistant", "content": "7 kg."}
+    bad: Message = {"role": "assistant", "content": "8 kg."}
+    pairs = [(asked, good, bad, None), (asked[:1], good, bad, None)]
+    files = export_pairs("ms-swift", tmp_path, pairs).files
+    whole, plain = map(json.loads, files["train"].read_text().splitlines())
+    assert whole["rejected_messages"] == [*whole["messages"][:-1], bad]
+    assert plain["rejected_response"] == "8 kg."

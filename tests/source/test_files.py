@@ -154,6 +154,7 @@ UNREADABLE: dict[str, tuple[Content, str]] = {
     "cut.gz": (gzip.compress(LINES)[:-12], "cannot be read"),
     "x.zst": (b"\x28\xb5\x2f\xfd" + bytes(9), "cannot be read"),
     "x.eval": (b"PK\x03\x04" + bytes(9), "cannot be read: File is not a zip"),
+    "twice.csv": (b"q,q\n1,2\n", "found two columns 'q'"),
 }
 
 
