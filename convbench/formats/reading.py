@@ -95,8 +95,11 @@ def _read_record(reader: ModuleType, value: Any, where: str, names: Mapping[str,
         if isinstance(item, LogConversation):
             for name in ("id", "task", "group", "split", "parent"):
                 setattr(item, name, as_text(getattr(item, name)) or None)
+            model = None if any(m.model for m in item.messages) else item.metadata.get("model")
             for message in item.messages:
                 message.text, message.reasoning = map(as_text, (message.text, message.reasoning))
+                if message.role == "assistant":
+                    message.model = message.model or as_text(model)
         yield item
 
 

@@ -25,7 +25,6 @@ DEEPEST = 60  # most levels of a value of metadata; a deeper one is not stored
 TESTED = 0.2  # share of the groups that `split_by` puts into test
 REASONS = 8  # most reasons for leaving out that are told
 UNNAMED = "conversations with several scores, none of them the reward; --map reward=NAME picks one"
-Turns = tuple[Turn, ...]
 Record = Conversation | Verdict | Example
 FILES = {Conversation: "conversations.jsonl", Verdict: "verdicts.jsonl", Example: "examples.jsonl"}
 
@@ -103,7 +102,8 @@ class Importer:
             self.rewards.append(reward)
         self.samples[key] += 1
         self.split_of[group] = example.split
-        if not _is_same(self.examples.setdefault(key, example), log):
+        known = self.examples.setdefault(key, example)
+        if (known.answer, known.hidden) != (example.answer, example.hidden):
             notes["conversations whose hidden fields differ from their question's"] += 1
         if (time := values.as_time(log.time)) is not None:
             self.times[group] = min(time, self.times.get(group, time))
@@ -115,20 +115,19 @@ class Importer:
         self.count["failed"] += log.failure is not None
         self.count["with reasoning"] += any(turn.reasoning is not None for turn in own)
         self.count["with late system"] += any(turn.speaker == "system" for turn in turns)
-        models = list(dict.fromkeys(message.model for message in log.messages if message.model))
-        self.models.update(models or filter(None, [as_text(log.metadata.get("model"))]))
+        self.models.update(list(dict.fromkeys(m.model for m in log.messages if m.model)))
         self.metadata.update(log.metadata.keys())
         self.notes += notes
         return records
 
-    def _example(self, log: LogConversation, system: str, turns: Turns) -> Example:
+    def _example(self, log: LogConversation, system: str, turns: tuple[Turn, ...]) -> Example:
         """Return the question of a conversation. One whose question or group is in another split is
         left out."""
         first = next((str(turn.content) for turn in turns if turn.speaker == "teacher"), "")
         log.hidden = _plain(log.hidden)
         key = log.task or log.group or fingerprint(system or None, log.question, first)
-        known = self.examples.get(key)
-        if not (log.task or log.group) and known and not _is_same(known, log):
+        known = None if log.task or log.group else self.examples.get(key)
+        if known and (known.answer, known.hidden) != (log.answer, log.hidden):
             key = fingerprint(key, fingerprint(log.answer, log.hidden))  # the same words, another
         group = log.group or key
         split = normal_split(None if self.plan.split_by else log.split) or "train"
@@ -149,7 +148,7 @@ class Importer:
         )
 
     def _conversation(
-        self, log: LogConversation, system: str, turns: Turns, key: str
+        self, log: LogConversation, system: str, turns: tuple[Turn, ...], key: str
     ) -> Conversation:
         split = None if normal_split(log.split) == log.split else log.split
         named = {"id": log.id, "trial": log.trial, "parent": log.parent, "split": split}
@@ -208,10 +207,6 @@ class Importer:
         for key, example in self.examples.items():
             split = "test" if example.group_id in tested else "train"
             self.examples[key] = example.model_copy(update={"split": split})
-
-
-def _is_same(example: Example, log: LogConversation) -> bool:
-    return (example.answer, example.hidden) == (log.answer, log.hidden)
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:

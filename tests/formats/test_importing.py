@@ -113,6 +113,13 @@ def test_import_logs_policy_is_who_is_learnt(tmp_path: Path) -> None:
     assert [turn.finish_reason for turn in own] == ["scripted", "stop"]
 
 
+def test_import_logs_policy_may_be_the_model_that_a_row_names(tmp_path: Path) -> None:
+    rows = [asked(i, model=model) for i, model in enumerate(("x", "y", "y"))]
+    assert "several models spoke (y 2, x 1)" in " ".join(import_rows(tmp_path, rows).notes)
+    result = import_rows(tmp_path / "y", rows, policy="y")
+    assert (result.conversations, result.left_out) == (2, 1)
+
+
 def test_import_logs_without_a_target_writes_nothing(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "log.jsonl", [row(reward=1), "{", row(reward=0)])
     result = import_logs(str(path), None, "id1", "log")
