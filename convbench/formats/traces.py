@@ -11,8 +11,8 @@ TOOLS = ("tool", "execute_tool")
 
 
 def read_steps(steps: Items) -> Items:
-    """Yield what the outermost calls of models were asked and said; where none says the first, what
-    the outermost steps were; where none has its history, all as one, with the tools' results."""
+    """Yield what the outermost calls of models were asked and said; where none was asked, what the
+    outermost steps were; where calls lack their history, all as one, with the tools' results."""
     traces: dict[str, list[LogConversation]] = defaultdict(list)
     for step in sorted(steps, key=lambda step: as_text(getattr(step, "time", ""))):
         if isinstance(step, LeftOut):

@@ -12,9 +12,9 @@ REWARDS = ("verifier/reward.txt", "verifier/reward.json", "result.json")  # the 
 
 
 def recognises(first: object) -> bool:
-    is_one = as_text(at(first, "schema_version")).startswith("ATIF-v1")
-    named = first.values() if isinstance(first, dict) else ()
-    return is_one or (bool(named) and all(map(recognises, named)))
+    fields = first if isinstance(first, dict) else {}
+    is_one = as_text(fields.get("schema_version")).startswith("ATIF-v1")
+    return is_one or (bool(fields) and all(map(recognises, fields.values())))
 
 
 def read(record: Any, where: str) -> Items:

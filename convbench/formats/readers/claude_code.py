@@ -11,7 +11,6 @@ from convbench.formats.values import as_list, as_mapping, as_text, at, kept
 whole_file = True
 TYPES = ("user", "assistant", "system", "result")
 FACTS = ("cwd", "version", "gitBranch", "slug", "model", "agent", "is_error", "total_cost_usd")
-# How lines of the user begin that no person wrote.
 UNSAID = re.compile(r"\s*(<(local-)?command-|<bash-|<system-rem|Caveat: The mess|\[Request inter)")
 
 
@@ -59,8 +58,8 @@ def _is_of_a_person(line: dict[str, Any]) -> bool:
 def _read(line: dict[str, Any]) -> list[LogMessage]:
     message = line.get("message") or {}
     is_error = line.get("isApiErrorMessage") or message.get("model") == "<synthetic>"
-    if is_error or line.get("isMeta") or not message:  # the program's words
+    if is_error or line.get("isMeta") or not message:  # what the program wrote
         return []
     item = {"role": line["type"], **kept(message, "role", "content", "model", "stop_reason")}
     made = read_message(item, group=message.get("id"), usage=usage_of(message.get("usage")))
-    return [message for message in made if message.role != "user" or not UNSAID.match(message.text)]
+    return [m for m in made if m.role != "user" or not UNSAID.match(m.text)]

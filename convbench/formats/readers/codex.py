@@ -1,4 +1,5 @@
-"""Codex' rollouts (~/.codex/sessions/**.jsonl), and the stream of `codex exec --json`."""
+"""Codex' rollouts (~/.codex/sessions/**.jsonl), whose `event_msg` lines repeat the others for the
+screen; and the stream of `codex exec --json`, which lacks what the user asked."""
 
 from typing import Any
 

@@ -16,10 +16,9 @@ FACTS = ("model", "status", "custom_llm_provider", "request_tags", "end_user", "
 
 def recognises(first: object) -> bool:
     line = as_mapping(first)
-    asked, reply = as_mapping(line.get("request")), _response(line.get("response"))
-    is_reply = {"choices", "output", "content"} & reply.keys()
-    is_pair = bool(is_reply and {"messages", "input"} & asked.keys())
-    return is_pair or {"call_type", "messages", "response"} <= line.keys()
+    is_asked = {"messages", "input"} & as_mapping(line.get("request")).keys()
+    is_pair = is_asked and {"choices", "output", "content"} & _response(line.get("response")).keys()
+    return bool(is_pair) or {"call_type", "messages", "response"} <= line.keys()
 
 
 def read(lines: Any, where: str) -> Items:

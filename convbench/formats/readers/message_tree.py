@@ -21,7 +21,7 @@ def read(rows: Any, where: str) -> Items:
         log = LogConversation(task=row.get("parent_id"), group=row.get("message_tree_id"))
         log.rewards, log.time = {} if rank is None else {"reward": -rank}, row.get("created_date")
         log.metadata = kept(row, "message_id", "message_tree_id", "lang", "review_result", "labels")
-        while one is not None and len(log.messages) < 1000:  # no ring
+        while one is not None and len(log.messages) < 1000:  # parents may form a ring
             said = LogMessage(as_role(one["role"]), one["text"], context=one is not row)
             log.messages.insert(0, said)
             one = by_id.get(one.get("parent_id"))

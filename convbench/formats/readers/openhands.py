@@ -37,8 +37,8 @@ def _read(event: dict[str, Any], number: int) -> list[LogMessage]:
         value = args.get("content") or event.get("message")
         return [result_message(value, event.get("cause"), error=observed == "error")]
     if kind in ("system", "message", "finish", "reject"):
-        texts = [as_text(args.get(name)) for name in ("final_thought", "content", "thought")]
-        text = next(filter(None, texts), as_text(event.get("message")))
+        text = args.get("final_thought") or args.get("content") or args.get("thought")
+        text = as_text(text or event.get("message"))
         source = event.get("source", "agent" if number else "user")  # older files do not say
         role: Role = "assistant" if source == "agent" else "user"
         return [LogMessage("system" if kind == "system" else role, text)]

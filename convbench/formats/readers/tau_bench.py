@@ -17,9 +17,8 @@ USERS_TOOLS = "calls and results of the user's own tools, which the policy does 
 
 
 def recognises(first: object) -> bool:
-    names = as_mapping(first).keys()
-    is_one = "task_id" in names and bool({"traj", "termination_reason"} & names)
-    return is_one or "simulations" in names
+    signs = ({"simulations"}, {"task_id", "traj"}, {"task_id", "termination_reason"})
+    return any(sign <= as_mapping(first).keys() for sign in signs)
 
 
 def read(record: Any, where: str) -> Items:

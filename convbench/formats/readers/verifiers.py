@@ -14,7 +14,7 @@ def recognises(first: object) -> bool:
 
 
 def read(record: Any, where: str) -> Items:
-    """Yield each path from the root of a trace to a leaf; what failed or is not trained is not."""
+    """Yield each path from a root to a leaf; of it, what the policy did not sample is context."""
     if "traces" not in record:
         if not record["completion"]:
             raise LeftOut("the completion was not stored")
