@@ -88,9 +88,7 @@ def read_chat(value: Any, role: Role) -> list[LogMessage]:
     """Return the messages in a value of any shape, of which a text, a part or a call is said by
     `role`. Raise LeftOut for an unknown role or a call that cannot be read."""
     value = parsed(value)
-    if value in (None, "", "None", [], {}):
-        return []
-    if isinstance(value, str):
+    if isinstance(value, str) and value not in ("", "None"):
         found = PRINTED.findall(value) if value.startswith("role='") else []  # by Python
         printed = [LogMessage(ROLES[who], text_in(parsed(f"[{said}]"))) for who, said in found]
         return printed or read_dialogue(value) or [LogMessage(role, value)]

@@ -58,11 +58,11 @@ def read(record: Any, where: str) -> Iterator[LogConversation]:
     dialogues = [name for name in DIALOGUES if dialogue_in(row.get(name), texts=True)]
     talk = read_dialogue(row.pop(dialogues[0]), texts=True) if dialogues else []
     if replies:
-        waits = bool(talk) and talk[-1].role == "user"
+        prompt = [] if talk and talk[-1].role == "user" else _take_prompt(row)
         while talk and talk[-1].role == "assistant":  # it is one of them
             talk.pop()
-        prompt = talk if waits else _take_prompt(row) or talk
-        found = [_answered(deepcopy(prompt), _take(reply, *CANDIDATES)) for reply in replies]
+        texts = [_take(reply, *CANDIDATES) for reply in replies]
+        found = [_answered(deepcopy(prompt or talk), text) for text in texts]
         if any(all(message.role == "assistant" for message in messages) for messages in found):
             raise LeftOut("several replies to no prompt")
     else:
@@ -107,7 +107,8 @@ def _take_tools(row: Row) -> Any:
 
 
 def _take_exchange(row: Row) -> list[LogMessage]:
-    names = [*REPLIES, *(["answers"] if are_calls(row.get("answers")) else [])]
+    answers = as_list(row.get("answers"))  # several, as references or samples, unless calls
+    names = [*REPLIES, *(["answers"] if not answers or are_calls(answers) else [])]
     if row.keys().isdisjoint(("choices", "endings", "options")):
         names += [*REFERENCES, "answer"]
     prompt = _take_prompt(row)
