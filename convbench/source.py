@@ -26,7 +26,7 @@ NO_ROWS = (".md", ".txt", ".py", ".yaml", ".yml", ".toml", ".html", ".png", ".jp
 NORMAL = {"train": "train", "training": "train"}  # by the first word of a split's name; in order
 NORMAL |= dict.fromkeys(("validation", "valid", "val", "dev", "eval"), "validation")
 NORMAL["test"] = "test"
-SPLIT = re.compile(rf"(?i)^((?:{'|'.join(NORMAL)})(?:_[a-z]+)?)(?:-\d+(?:-of-\d+)?)?\.")
+SPLIT = re.compile(rf"(?i)^((?:{'|'.join(NORMAL)})(?:_[a-z]+)?)(?:-\d+(?:-of-\d+)?)?\.")  # shards'
 BROKEN = (OSError, EOFError, ValueError, RuntimeError, csv.Error, zlib.error, zipfile.BadZipFile)
 Rows = Iterator[tuple[str, Any]]
 

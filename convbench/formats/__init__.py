@@ -1,5 +1,1 @@
-"""Other programs' logs and sets of conversations: import and export.
-
-`readers` say what is in a file (`log`), `fold` makes turns of it, `records` numbers and groups
-them, `importing` writes the run. A format more is a file in `readers`, found by being there.
-"""
+"""Import and export of conversations. `readers` say what is in a file; a format more is a file."""

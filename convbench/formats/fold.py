@@ -173,11 +173,9 @@ def _round(reply: LogMessage) -> ToolRound:
 
 
 def without_copies(items: Iterable[Item], counts: Counter[str]) -> Items:
-    """Yield the items without each conversation that a later or earlier one of the same id, or of
-    the same task and trial, begins with: programs log the whole history with every request.
-
-    Of conversations with one id that follow one another, as of one file, all are held at a time.
-    """
+    """Yield the items without each conversation that another of the same id, or of the same task
+    and trial, begins with: programs log the whole history with every request. Those of one id that
+    follow one another are held at a time."""
     for _, some in groupby(items, _copy_key):
         logs: list[Any] = list(some)
         parts = [_beginnings(log.messages) for log in logs] if len(logs) > 1 else [[]]
@@ -197,8 +195,7 @@ def _copy_key(item: Item) -> object:
 
 
 def _beginnings(messages: list[LogMessage]) -> list[str]:
-    """Return a digest of each beginning of what was said and called, a text or a call at a time:
-    whether calls stand in one message or in several is how they were logged."""
+    # a digest of each, a text or a call at a time: how these lie in messages is the program's
     parts: list[Any] = []
     for message in messages:
         parts += [(message.role, text)] if (text := message.text.strip()) else []

@@ -46,11 +46,7 @@ class ImportResult:
 
 
 def import_logs(
-    source: str,
-    target: Path | None,
-    run_id: str,
-    name: str = "imported",
-    plan: ImportPlan | None = None,
+    source: str, target: Path | None, run_id: str, name: str, plan: ImportPlan | None = None
 ) -> ImportResult:
     """Import a file, folder, pattern or set on the Hub as run `target` with the unique id `run_id`;
     without a target nothing is written, and there are counts and notes alone.
@@ -85,7 +81,6 @@ def import_logs(
 
 
 def _judge(rewards: list[float]) -> JudgeSpec:
-    """Return the judge of imported rewards, which takes them unchanged."""
     highest = max([1.0, *rewards]) if rewards else 10.0
     spec = {"lowest": min([0.0, *rewards]), "highest": highest, **read_yaml(SPECS)["judge"]}
     return JudgeSpec.model_validate(spec)
@@ -153,15 +148,12 @@ def _notes(importer: Importer, splits: Sequence[str]) -> Iterator[str]:
         yield f"{failed} conversations failed in the program around the model, not trained on"
     if without := total - len(importer.rewards) - failed:
         yield (
-            f"{without} of {total} conversations have no reward; name it: --map "
-            "reward=FIELD, or --rewards FILE --key NAME; or score them: convbench judge --judge "
-            "RUBRIC@MODEL"
+            f"{without} of {total} conversations have no reward; name it: --map reward=FIELD, or "
+            "--rewards FILE --key NAME; or score them: convbench judge --judge RUBRIC@MODEL"
         )
     if len(importer.models) > 1 and importer.plan.policy is None:
-        models = _listed(importer.models)
-        yield f"several models spoke ({models}); --policy MODEL learns one of them"
+        yield f"several models spoke ({_listed(importer.models)}); --policy MODEL learns one"
     if len(splits) == 1 and importer.plan.split_by is None:
-        wanted = "eval needs a test split: --split-by group, or --split-by time"
-        yield f"all are in {splits[0]}; {wanted}"
+        yield f"all are in {splits[0]}; eval needs a test split: --split-by group, or by time"
     if importer.metadata:
         yield f"stored as metadata, which no judge or trainer sees: {_listed(importer.metadata)}"

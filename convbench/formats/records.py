@@ -90,6 +90,7 @@ class Importer:
         conversation = self._conversation(log, system, turns, key)
         records: list[Record] = [conversation]
         if reward is not None and log.failure is None:
+            self.rewards.append(reward)
             verdict = Verdict(
                 conversation_id=conversation.conversation_id,
                 judge="imported",
@@ -99,7 +100,6 @@ class Importer:
                 ended=self.ended,
             )
             records.append(verdict)
-            self.rewards.append(reward)
         self.samples[key] += 1
         self.split_of[group] = example.split
         known = self.examples.setdefault(key, example)

@@ -138,7 +138,7 @@ def imported(place: str, folder: str) -> list[tuple[str, str, float | None]]:
     """Import a set of the Hub; (question, split, reward) of each conversation."""
     from convbench.formats.importing import import_logs
 
-    run = import_logs(place, Path(folder) / "run", "id").run
+    run = import_logs(place, Path(folder) / "run", "id", "log").run
     assert run is not None
     rewards = {verdict.conversation_id: verdict.reward for verdict in run.verdicts()}
     return [

@@ -12,7 +12,16 @@ TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacte
 FACTS = ("cwd", "cli_version", "originator", "git", "usage")
 UNSAID = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<INSTRUCTIONS>")
 RESULTS = ("aggregated_output", "result", "error")  # of a streamed call
-ABOUT = (*RESULTS, "id", "type", "status", "exit_code", "tool", "server")  # no arguments of it
+ABOUT = (
+    *RESULTS,
+    "id",
+    "type",
+    "item_type",
+    "status",
+    "exit_code",
+    "tool",
+    "server",
+)  # no arguments of it
 
 
 def recognises(first: object) -> bool:
@@ -61,8 +70,9 @@ def _read(payload: Any, group: str, model: Any) -> list[LogMessage]:
 
 
 def _read_streamed(item: dict[str, Any]) -> list[LogMessage]:
-    kind, text, mark = item["type"], as_text(item.get("text")), as_text(item.get("id"))
-    if kind == "agent_message":
+    kind = first_of(item, "type", "item_type")  # older releases: assistant_message
+    text, mark = as_text(item.get("text")), as_text(item.get("id"))
+    if kind in ("agent_message", "assistant_message"):
         return [LogMessage("assistant", text)]
     if kind in ("reasoning", "error", "todo_list"):
         return [LogMessage("assistant", reasoning=text)] if text else []

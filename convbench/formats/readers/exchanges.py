@@ -42,6 +42,7 @@ def _read(begun: dict[Any, list[Any]], name: str, line: dict[str, Any]) -> LogCo
     log = LogConversation(read_exchange(prompt, reply, **own), kind="llm", tools=asked.get("tools"))
     log.id = line.get("trace_id") or line.get("session_id") or name
     log.time, log.temperature = line.get("startTime"), first_of({**reply, **asked}, "temperature")
+    log.failure = "the call failed" if line.get("status") == "failure" else None
     log.metadata = kept({**reply, **line}, *FACTS) | kept(asked, "model", "max_tokens", "metadata")
     return log
 

@@ -37,5 +37,6 @@ def _step(trace: dict[str, Any], one: dict[str, Any]) -> LogConversation:
     log.time = one.get("startTime") or trace.get("timestamp")
     log.rewards = named_scores(trace.get("scores"))
     log.kind, log.step = as_text(one.get("type")).lower(), one.get("id")
+    log.failure = as_text(one.get("statusMessage")) if one.get("level") == "ERROR" else None
     log.within = first_of(one, "parentObservationId", "traceId")
     return log

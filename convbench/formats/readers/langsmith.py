@@ -32,5 +32,6 @@ def _step(run: dict[str, Any]) -> LogConversation:
     log.kind, log.step = as_text(run.get("run_type")), run.get("id")
     log.time, log.tools = run.get("start_time"), at(run, "extra", "invocation_params", "tools")
     log.rewards = {name: at(mark, "avg") for name, mark in marks.items()}
+    log.failure = as_text(run.get("error")) or None
     log.metadata = {"name": run.get("name"), **facts}
     return log

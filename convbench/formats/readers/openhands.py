@@ -12,14 +12,15 @@ OWN = ("action", "thought", "id", "is_confirmed", "confirmation_state", "securit
 
 
 def recognises(first: object) -> bool:
-    event = as_mapping(at(first, "history", 0) or at(first, 0))
+    event = at(first, "history", 0) or at(first, 0)
+    event = as_mapping(at(event, 0) or event)
     return "action" in event or "observation" in event
 
 
 def read(record: Any, where: str) -> Items:
     """Yield the conversation of a list of events."""
     about = record if isinstance(record, dict) else {"history": record}
-    events = about["history"]
+    events = [event for some in about["history"] for event in as_list(some) or [some]]  # or pairs
     log = LogConversation(task=about.get("instance_id"), time=at(events, 0, "timestamp"))
     log.messages = [m for number, event in enumerate(events) for m in _read(event, number)]
     log.tools = next((tools for event in events if (tools := at(event, "args", "tools"))), None)
