@@ -31,8 +31,7 @@ LOOKED = 8  # turns in which the call of a result is looked for
 def fold(
     log: LogConversation, counts: Counter[str], policy: str | None = None
 ) -> tuple[str, tuple[Turn, ...]]:
-    """Return the system prompt and the turns of a conversation; what was joined, cut or unpaired is
-    added to `counts`.
+    """Return the system prompt and the turns of a conversation; add to `counts` what did not fit.
 
     `policy` is who is learnt, where several spoke: a name, a role or a model. Raise LeftOut if
     there is no word of a policy, or its last reply is empty.
@@ -91,10 +90,10 @@ def _turns(messages: list[LogMessage], counts: Counter[str]) -> list[list[LogMes
         if message.role != "assistant":
             turns.append([message])
             continue
-        message.reasoning, thought = _lines(thought, message.reasoning), ""
+        message.reasoning = "\n".join(filter(None, (thought, message.reasoning)))
+        thought = "" if message.calls or message.text else message.reasoning
         is_open = before.calls and before.context == message.context
         if not (message.calls or message.text):
-            thought = message.reasoning
             if index == last and before.role != "assistant" and not thought:
                 raise LeftOut("its last reply is empty")
             counts["empty replies"] += not thought
@@ -110,15 +109,11 @@ def _turns(messages: list[LogMessage], counts: Counter[str]) -> list[list[LogMes
 
 
 def _join(reply: LogMessage, piece: LogMessage) -> None:
-    reply.text = _lines(reply.text, piece.text)
-    reply.reasoning = _lines(reply.reasoning, piece.reasoning)
+    reply.text = "\n".join(filter(None, (reply.text, piece.text)))
+    reply.reasoning = "\n".join(filter(None, (reply.reasoning, piece.reasoning)))
     reply.calls += piece.calls
     reply.finish = piece.finish or reply.finish
     reply.usage = piece.usage if any(piece.usage) else reply.usage
-
-
-def _lines(*texts: str) -> str:
-    return "\n".join(text for text in texts if text)
 
 
 def _pair(turns: list[list[LogMessage]], result: LogMessage) -> bool:
@@ -147,17 +142,13 @@ def _turn(replies: list[LogMessage]) -> Turn:
         speaker="assistant",
         step="reply",
         content=said.text,
-        reasoning=_reasoning(said),
+        reasoning=Reasoning(text=said.reasoning) if said.reasoning else None,
         rounds=tuple(_round(reply) for reply in replies if reply.calls),
         finish_reason=finish,
         prompt_tokens=next(iter(prompt), None),
         completion_tokens=sum(tokens) if tokens else None,
         cost_usd=sum(dollars) if dollars else None,
     )
-
-
-def _reasoning(message: LogMessage) -> Reasoning | None:
-    return Reasoning(text=message.reasoning) if message.reasoning else None
 
 
 def _round(reply: LogMessage) -> ToolRound:
@@ -168,8 +159,9 @@ def _round(reply: LogMessage) -> ToolRound:
         calls[mark] = ToolCall(id=mark, name=call.name, arguments=call.arguments)
         if back := call.result:
             results.append(ToolResult(id=mark, name=call.name, content=back.text, error=back.error))
-    made, said = tuple(calls.values()), _reasoning(reply)
-    return ToolRound(content=reply.text, reasoning=said, calls=made, results=tuple(results))
+    thought = Reasoning(text=reply.reasoning) if reply.reasoning else None
+    made = tuple(calls.values())
+    return ToolRound(content=reply.text, reasoning=thought, calls=made, results=tuple(results))
 
 
 def without_copies(items: Iterable[Item], counts: Counter[str]) -> Items:

@@ -93,23 +93,13 @@ def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
     if importer.count["with late system"]:
         protocol["speakers"]["system"] = {"role": "system"}
         protocol["steps"][0]["loop"].append({"id": "note", "speaker": "system", "say": ""})
-    all_choices = all(example.choices for example in importer.examples.values())
-    fields["task"] |= {
-        "name": name,
-        "title": f"conversations imported from {file}",
-        "source": {"file": file},
-        "answer": {"kind": "choice" if all_choices else "none"},
-    }
-    fields |= {
-        "id": importer.run_id,
-        "created": importer.ended,
-        "version": __version__,
-        "mode": "thinking" if importer.count["with reasoning"] else "standard",
-        "turns": most,
-        "samples": max(importer.samples.values()),
-        "source_revision": importer.digest,
-        "extra": {"imported": file},
-    }
+    kind = "choice" if all(one.choices for one in importer.examples.values()) else "none"
+    fields["task"] |= {"name": name, "title": f"conversations imported from {file}"}
+    fields["task"] |= {"source": {"file": file}, "answer": {"kind": kind}}
+    fields |= {"id": importer.run_id, "created": importer.ended, "version": __version__}
+    fields |= {"turns": most, "samples": max(importer.samples.values())}
+    fields |= {"source_revision": importer.digest, "extra": {"imported": file}}
+    fields["mode"] = "thinking" if importer.count["with reasoning"] else "standard"
     made = RunManifest.model_validate(fields)
     marks = {"task": fingerprint(made.task), "protocol": fingerprint(made.protocol)}
     marks["cast"] = fingerprint({who: model.model for who, model in made.cast.items()})
@@ -140,7 +130,6 @@ def _listed(counts: Counter[str]) -> str:
 
 
 def _notes(importer: Importer, splits: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each thing that is not as one may expect."""
     failed, total = importer.count["failed"], importer.count["conversations"]
     yield from importer.left_out_lines()
     yield from (f"{number:,} {what}" for what, number in importer.notes.most_common() if number)

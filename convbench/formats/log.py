@@ -105,13 +105,11 @@ Item = LogConversation | LeftOut  # what a reader makes of a record
 Items = Iterator[Item]
 
 
-def each(items: Iterable[Any], read: Callable[[Any], Any]) -> Iterator[Any]:
-    """Yield what `read` makes of each item; one of another shape is left out with its reason:
-    whatever hostile data makes a reader raise, it is no fault of the program."""
+def each(items: Iterable[Any], read: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """Yield what `read` makes of each item; one of another shape is left out."""
     for item in items:
         try:
-            made = read(item)
-            yield from [made] if isinstance(made, LogConversation) else made
+            yield from read(item)
         except (LeftOut, *IRREGULAR) as error:
             odd = f"not of the format ({type(error).__name__})"
             reason = str(error) if isinstance(error, LeftOut) else odd

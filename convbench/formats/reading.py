@@ -38,11 +38,9 @@ class ImportPlan:
 def read_logs(
     files: list[File], plan: ImportPlan, formats: Counter[str], notes: Counter[str]
 ) -> Items:
-    """Yield the conversations of all files in order, and what gives none. Count the files by
-    format, and what was dropped by its kind in `notes`.
-
-    Raise DataError for an unknown format, and for the only file if it cannot be read.
-    """
+    """Yield the conversations of all files in order, and what gives none. Count files by format,
+    and in `notes` what was dropped. Raise DataError for an unknown format, and for the only file if
+    it cannot be read."""
     for file in files:
         try:
             for item in without_copies(_read_file(file, plan, formats), notes):
@@ -79,7 +77,6 @@ def _read_file(file: File, plan: ImportPlan, formats: Counter[str]) -> Items:
 
 
 def _choose_reader(rows: list[tuple[str, Any]], format: str | None) -> ModuleType:
-    """Return the reader of this name, else the first that recognises a value, `rows` last."""
     names = sorted(module.name for module in pkgutil.iter_modules(readers.__path__))
     if format is not None and format not in names:
         raise DataError(f"--format {format}: expected one of {', '.join(names)}")

@@ -10,12 +10,11 @@ from typing import Any
 
 from convbench import __version__
 from convbench.errors import DataError
-from convbench.formats import values
 from convbench.formats.dialects import wire_tools
 from convbench.formats.fold import fold
 from convbench.formats.log import Item, LeftOut, LogConversation, each
 from convbench.formats.reading import ImportPlan, read_logs, rows_inside
-from convbench.formats.values import as_mapping, as_number, as_text, named_scores
+from convbench.formats.values import as_mapping, as_number, as_text, as_time, first_of, named_scores
 from convbench.schema import Choice, Conversation, Example, Failure, Turn, Verdict, fingerprint
 from convbench.source import normal_split, open_source
 from convbench.store.shape import exceeds_depth
@@ -24,7 +23,6 @@ from convbench.util.untrusted import loads
 DEEPEST = 60  # most levels of a value of metadata; a deeper one is not stored
 TESTED = 0.2  # share of the groups that `split_by` puts into test
 REASONS = 8  # most reasons for leaving out that are told
-UNNAMED = "conversations with several scores, none of them the reward; --map reward=NAME picks one"
 Record = Conversation | Verdict | Example
 FILES = {Conversation: "conversations.jsonl", Verdict: "verdicts.jsonl", Example: "examples.jsonl"}
 
@@ -86,7 +84,7 @@ class Importer:
         key, group, reward = example.example_id, example.group_id, self._reward(log, scores)
         if scores and reward is None:
             log.metadata = {**log.metadata, "scores": scores}
-            notes[UNNAMED] += 1
+            notes["conversations with several scores, no reward; --map reward=NAME picks it"] += 1
         conversation = self._conversation(log, system, turns, key)
         records: list[Record] = [conversation]
         if reward is not None and log.failure is None:
@@ -105,7 +103,7 @@ class Importer:
         known = self.examples.setdefault(key, example)
         if (known.answer, known.hidden) != (example.answer, example.hidden):
             notes["conversations whose hidden fields differ from their question's"] += 1
-        if (time := values.as_time(log.time)) is not None:
+        if (time := as_time(log.time)) is not None:
             self.times[group] = min(time, self.times.get(group, time))
         own = [turn for turn in turns if turn.speaker == "assistant"]
         self.most_turns = max(self.most_turns, len(own))
@@ -188,15 +186,13 @@ class Importer:
         if plan.fail_on:
             most = as_number(plan.fail_on.removesuffix("%"))
             if most is None:
-                expected = "expected a number, or a percentage like 5%"
-                raise DataError(f"--fail-on {plan.fail_on}: {expected}")
+                raise DataError(f"--fail-on {plan.fail_on}: expected a number, or one like 5%")
             count = self.left_out.total()
             total = count + self.count["conversations"]
             if count > (most * total / 100 if plan.fail_on.endswith("%") else most):
                 raise DataError(f"{source}: {count} of {total} rows were left out: {lines}")
 
     def _split_by_time(self) -> None:
-        """Put the groups that began last into test."""
         if missing := len(self.split_of) - len(self.times):
             raise DataError(
                 f"--split-by time: {missing} of {len(self.split_of)} groups have no time; "
@@ -216,19 +212,18 @@ def _plain(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:
-    """Return the rewards of the second file by its key, the mean of several of a key. Where scores
-    exceed 1 a negative one says that a reply could not be scored."""
     if plan.key is None:
         raise DataError(f"--rewards {plan.rewards}: name the column of the id: --key NAME")
     found: dict[str, list[float]] = defaultdict(list)
     files, _ = open_source(str(plan.rewards))
     for place, value in (row for file in files for row in file.rows()):
         for fields in (as_mapping(row) for _, row in rows_inside(place, value)):
-            number = as_number(values.first_of(fields, "reward", "score", "label", "value"))
+            number = as_number(first_of(fields, "reward", "score", "label", "value"))
             if fields.get(plan.key) is not None and number is not None:
                 found[str(fields[plan.key])].append(number)
     if not found:
         raise DataError(f"--rewards {plan.rewards}: found no row with {plan.key} and reward")
+    # where scores exceed 1, a negative one says that a reply could not be scored
     least = 0.0 if max(map(max, found.values())) > 1 else float("-inf")
     scored = {key: [n for n in numbers if n >= least] for key, numbers in found.items()}
     return {key: fmean(numbers) for key, numbers in scored.items() if numbers}

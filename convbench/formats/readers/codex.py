@@ -12,16 +12,8 @@ TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacte
 FACTS = ("cwd", "cli_version", "originator", "git", "usage")
 UNSAID = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<INSTRUCTIONS>")
 RESULTS = ("aggregated_output", "result", "error")  # of a streamed call
-ABOUT = (
-    *RESULTS,
-    "id",
-    "type",
-    "item_type",
-    "status",
-    "exit_code",
-    "tool",
-    "server",
-)  # no arguments of it
+# What is no argument of it:
+ABOUT = (*RESULTS, "id", "type", "item_type", "status", "exit_code", "tool", "server")
 
 
 def recognises(first: object) -> bool:

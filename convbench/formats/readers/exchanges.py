@@ -26,7 +26,7 @@ def read(lines: Any, where: str) -> Items:
     yield from read_steps(each(lines, partial(_read, {}, PurePath(where).name)))
 
 
-def _read(begun: dict[Any, list[Any]], name: str, line: dict[str, Any]) -> LogConversation:
+def _read(begun: dict[Any, list[Any]], name: str, line: dict[str, Any]) -> Items:
     asked = as_mapping(line.get("request", line.get("model_parameters"))) | kept(line, "messages")
     reply = _response(line.get("response"))
     if not reply:
@@ -44,7 +44,7 @@ def _read(begun: dict[Any, list[Any]], name: str, line: dict[str, Any]) -> LogCo
     log.time, log.temperature = line.get("startTime"), first_of({**reply, **asked}, "temperature")
     log.failure = "the call failed" if line.get("status") == "failure" else None
     log.metadata = kept({**reply, **line}, *FACTS) | kept(asked, "model", "max_tokens", "metadata")
-    return log
+    yield log
 
 
 def _response(value: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def read(record: Any, where: str) -> Items:
     yield from each(samples, partial(_read_sample, record.get("header", record)))
 
 
-def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
+def _read_sample(header: Any, sample: dict[str, Any]) -> Items:
     error, about = at(sample, "error", "message"), as_mapping(at(header, "eval"))
     log = LogConversation(task=sample.get("id"), time=about.get("created"))
     text = json.dumps(sample["messages"])
@@ -45,4 +45,4 @@ def _read_sample(header: Any, sample: dict[str, Any]) -> LogConversation:
     own = kept(about, "task", "model", "created", "task_version", "run_id")
     own |= {"epoch": sample.get("epoch"), "scores": scores, **kept({"error": error}, "error")}
     log.metadata = {**as_mapping(sample.get("metadata")), "inspect": own}
-    return log
+    yield log

@@ -29,7 +29,7 @@ def read(record: Any, where: str) -> Items:
     yield from read_steps(each(steps, partial(_step, trace)))
 
 
-def _step(trace: dict[str, Any], one: dict[str, Any]) -> LogConversation:
+def _step(trace: dict[str, Any], one: dict[str, Any]) -> Items:
     own = {"model": one.get("model"), "usage": usage_of(one.get("usageDetails"))}
     log = LogConversation(read_exchange(one.get("input"), one.get("output"), **own))
     log.metadata = kept(trace, "name", "userId", "sessionId", "tags", "environment", "release")
@@ -39,4 +39,4 @@ def _step(trace: dict[str, Any], one: dict[str, Any]) -> LogConversation:
     log.kind, log.step = as_text(one.get("type")).lower(), one.get("id")
     log.failure = as_text(one.get("statusMessage")) if one.get("level") == "ERROR" else None
     log.within = first_of(one, "parentObservationId", "traceId")
-    return log
+    yield log

@@ -24,7 +24,7 @@ def read(records: Any, where: str) -> Items:
     yield from read_steps(each(runs.values(), _step))
 
 
-def _step(run: dict[str, Any]) -> LogConversation:
+def _step(run: dict[str, Any]) -> Items:
     facts, marks = as_mapping(at(run, "extra", "metadata")), as_mapping(run.get("feedback_stats"))
     model = at(run, "outputs", "model") or facts.get("ls_model_name")
     log = LogConversation(read_exchange(run.get("inputs"), run.get("outputs"), model=model))
@@ -34,4 +34,4 @@ def _step(run: dict[str, Any]) -> LogConversation:
     log.rewards = {name: at(mark, "avg") for name, mark in marks.items()}
     log.failure = as_text(run.get("error")) or None
     log.metadata = {"name": run.get("name"), **facts}
-    return log
+    yield log

@@ -54,7 +54,7 @@ def _tree(fields: Mapping[str, Any]) -> Any:
     return [tree[key] for key in sorted(tree, key=int)] if is_list else tree
 
 
-def _step(span: dict[str, Any]) -> LogConversation:
+def _step(span: dict[str, Any]) -> Items:
     span = as_mapping(span.get("context")) | span
     events = [as_mapping(event) for event in as_list(first_of(span, "span_events", "events"))]
     holders = map(_attributes, (*reversed(events), span))
@@ -85,7 +85,7 @@ def _step(span: dict[str, Any]) -> LogConversation:
     log.tools = at(gen, "tool", "definitions") or schemas
     session = at(tree, "session", "id") or at(gen, "conversation", "id")
     log.metadata = {"span": span.get("name"), "session": session}
-    return log
+    yield log
 
 
 def _said(event: dict[str, Any]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def read(record: Any, where: str) -> Items:
     yield from each(simulations, partial(_read, as_mapping(record.get("info")), tasks))
 
 
-def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> LogConversation:
+def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> Items:
     log = LogConversation(task=row["task_id"], trial=row.get("trial"), time=row.get("start_time"))
     log.rewards = {"reward": row.get("reward", at(row, "reward_info", "reward"))}
     log.hidden = kept({"task": tasks.get(str(log.task)) or info.get("task")}, "task")
@@ -46,7 +46,7 @@ def _read(info: dict[str, Any], tasks: dict[str, Any], row: dict[str, Any]) -> L
         if is_user:
             fields["content"] = STOP.sub("", as_text(item.get("content"))).strip()
         log.messages += read_message(fields, model=at(info, "agent_info", "llm"))
-    return log
+    yield log
 
 
 def _from_ticks(ticks: list[Any]) -> list[dict[str, Any]]:
