@@ -143,6 +143,6 @@ def _notes(importer: Importer, splits: Sequence[str]) -> Iterator[str]:
     if len(importer.models) > 1 and importer.plan.policy is None:
         yield f"several models spoke ({_listed(importer.models)}); --policy MODEL learns one"
     if len(splits) == 1 and importer.plan.split_by is None:
-        yield f"all are in {splits[0]}; eval needs a test split: --split-by group, or by time"
+        yield f"all are in {splits[0]}; eval needs a test split: --split-by group|time"
     if importer.metadata:
         yield f"stored as metadata, which no judge or trainer sees: {_listed(importer.metadata)}"

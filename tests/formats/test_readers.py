@@ -80,3 +80,43 @@ def test_import_logs_counts_a_line_of_a_session_that_cannot_be_read(tmp_path: Pa
     result = import_rows(tmp_path, rows)
     assert said(result) == [(["One?", "1"], None)]
     assert "1 lines that cannot be read" in result.notes
+
+
+ASKED, SAID = [{"role": "user", "content": "One?"}], {"role": "assistant", "content": "1"}
+FAILED: dict[str, dict[str, Any]] = {
+    "langfuse": {"id": "t", "observations": [
+        {"type": "GENERATION", "input": ASKED, "output": SAID, "level": "ERROR",
+         "statusMessage": "timeout"}]},
+    "langsmith": {"id": "r", "trace_id": "t", "run_type": "llm", "error": "timeout",
+                  "inputs": {"messages": ASKED}, "outputs": SAID},
+    "exchanges": {"call_type": "completion", "response_cost": 0, "status": "failure",
+                  "messages": ASKED, "response": {"choices": [{"message": SAID}]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_import_logs_marks_a_failed_call(tmp_path: Path, name: str) -> None:
+    result = import_rows(tmp_path, [FAILED[name]])
+    assert result.run is not None
+    (talk,) = result.run.conversations()
+    assert talk.failure is not None
+    assert (result.facts["format"], talk.turns[-1].content) == (f"{name} 1", "1")
+
+
+def test_import_logs_reads_pairs_of_openhands_and_older_streams_of_codex(tmp_path: Path) -> None:
+    asked = {"source": "user", "action": "message", "args": {"content": "List."}}
+    ran = {"id": 1, "source": "agent", "action": "run", "args": {"command": "ls"}}
+    listed = {"id": 2, "observation": "run", "content": "a", "cause": 1}
+    done = {"id": 3, "source": "agent", "action": "finish", "args": {"final_thought": "Done."}}
+    pairs = [
+        {"instance_id": "i", "history": [[asked, {"observation": "null"}], [ran, listed], [done]]}
+    ]
+    expected = [(["List.", 'run({"command": "ls"})=a', "Done."], None)]
+    assert said(import_rows(tmp_path / "pairs", pairs)) == expected
+    items = [
+        {"id": "a", "item_type": "command_execution", "command": "ls", "aggregated_output": "a"},
+        {"id": "b", "item_type": "assistant_message", "text": "Done."},
+    ]
+    stream = [{"type": "item.completed", "item": item} for item in items]
+    expected = [(['shell({"command": "ls"})=a', "Done."], None)]
+    assert said(import_rows(tmp_path / "stream", stream)) == expected
