@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.helpers.excerpts import EXCERPTS, SHARED, Source, named, sources, written
 from tests.helpers.hub_client import Client, client
@@ -29,6 +30,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait 
 # commands that tests start keep their bytecode, as an installed package's is kept; else each of
 # them would compile all that it imports
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# a busy machine is slow, which is no fault of an example
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 keep_tree()
 MANY = 100
