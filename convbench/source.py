@@ -5,11 +5,12 @@ import csv
 import glob
 import hashlib
 import io
+import json
 import re
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ import orjson
 from convbench.errors import DataError
 from convbench.util.hub import HUB, dataset_files, first_line
 from convbench.util.regular import open_to_read
-from convbench.util.untrusted import loads
+from convbench.util.untrusted import safe_text
 
 NO_ROWS = (".md", ".txt", ".py", ".yaml", ".yml", ".toml", ".html", ".png", ".jpg", ".pdf", ".lock")
 NORMAL = {"train": "train", "training": "train"}  # by the first word of a split's name; in order
@@ -128,9 +129,12 @@ def _json_rows(name: str, file: io.BufferedReader) -> Rows:
 
 
 def _load(data: bytes) -> Any:
-    try:
-        return loads(data.decode("utf-8-sig").encode())
-    except ValueError:
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(data)
+    try:  # as others write it: NaN is null, half a character U+FFFD
+        value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
+        return json.loads(safe_text(json.dumps(value, ensure_ascii=False)))
+    except (ValueError, RecursionError):
         return DataError("not JSON in UTF-8")
 
 

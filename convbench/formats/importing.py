@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from convbench import __version__
 from convbench.catalog.read import read_yaml
@@ -29,7 +30,6 @@ from convbench.store.scratch import make_workspace
 from convbench.util.redact import redact_record
 
 SHOWN = 12  # most names that a note lists
-SPECS = Path(__file__).with_name("imported.yaml")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ def import_logs(
     HubError, RunError if the target is not an empty folder.
     """
     plan = plan or ImportPlan()
-    mark = fingerprint(_judge([]))  # the same for all imports: several can be trained on as one
+    specs = read_yaml(Path(__file__).with_name("imported.yaml"))
+    mark = fingerprint(
+        _judge(specs["judge"], [])
+    )  # the same for all imports: several can be trained on as one
     importer = Importer(plan, run_id, name, mark)
     if target is None:
         for _ in importer.records(source):
@@ -72,30 +75,29 @@ def import_logs(
                 line = redact_record(record.model_dump_json(), importer.notes, pii=plan.pii)
                 files[type(record)].write(line)
             stack.close()
-            run = Run.write_manifest(folder, _manifest(source, name, importer))
-            run.store_judge(mark, _judge(importer.rewards))
+            run = Run.write_manifest(folder, _manifest(specs["manifest"], source, importer))
+            run.store_judge(mark, _judge(specs["judge"], importer.rewards))
             run.path.replace(target)
     except OSError as error:
         raise disk_error(target, error) from None
     return _result(Run.open(target), importer)
 
 
-def _judge(rewards: list[float]) -> JudgeSpec:
+def _judge(fields: dict[str, Any], rewards: list[float]) -> JudgeSpec:
     highest = max([1.0, *rewards]) if rewards else 10.0
-    spec = {"lowest": min([0.0, *rewards]), "highest": highest, **read_yaml(SPECS)["judge"]}
-    return JudgeSpec.model_validate(spec)
+    return JudgeSpec.model_validate(fields | {"lowest": min([0.0, *rewards]), "highest": highest})
 
 
-def _manifest(source: str, name: str, importer: Importer) -> RunManifest:
-    file, fields = Path(source.removeprefix("hf://")).name, read_yaml(SPECS)["manifest"]
-    protocol, most = fields["protocol"], importer.most_turns
+def _manifest(fields: dict[str, Any], source: str, importer: Importer) -> RunManifest:
+    file, protocol = Path(source.removeprefix("hf://")).name, fields["protocol"]
+    most = importer.most_turns
     protocol["turns"] = {"default": most, "min": 1, "max": most}
     if importer.count["with late system"]:
         protocol["speakers"]["system"] = {"role": "system"}
         protocol["steps"][0]["loop"].append({"id": "note", "speaker": "system", "say": ""})
     kind = "choice" if all(one.choices for one in importer.examples.values()) else "none"
-    fields["task"] |= {"name": name, "title": f"conversations imported from {file}"}
-    fields["task"] |= {"source": {"file": file}, "answer": {"kind": kind}}
+    fields["task"] |= {"title": f"conversations imported from {file}", "source": {"file": file}}
+    fields["task"] |= {"name": importer.name, "answer": {"kind": kind}}
     fields |= {"id": importer.run_id, "created": importer.ended, "version": __version__}
     fields |= {"turns": most, "samples": max(importer.samples.values())}
     fields |= {"source_revision": importer.digest, "extra": {"imported": file}}

@@ -1,12 +1,13 @@
 """Records of a run from logged conversations: numbered, grouped by their questions, counted."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from statistics import fmean
 from string import ascii_uppercase
 from typing import Any
+
+import orjson
 
 from convbench import __version__
 from convbench.errors import DataError
@@ -18,7 +19,6 @@ from convbench.formats.values import as_mapping, as_number, as_text, as_time, fi
 from convbench.schema import Choice, Conversation, Example, Failure, Turn, Verdict, fingerprint
 from convbench.source import normal_split, open_source
 from convbench.store.shape import exceeds_depth
-from convbench.util.untrusted import loads
 
 DEEPEST = 60  # most levels of a value of metadata; a deeper one is not stored
 TESTED = 0.2  # share of the groups that `split_by` puts into test
@@ -28,10 +28,7 @@ FILES = {Conversation: "conversations.jsonl", Verdict: "verdicts.jsonl", Example
 
 
 class Importer:
-    """Makes records of logged conversations, numbered and grouped by their questions.
-
-    In memory are the questions, each about a kilobyte and its text.
-    """
+    """Makes records of logged conversations. Held are the questions, each some 1.5 kilobytes."""
 
     def __init__(self, plan: ImportPlan, run_id: str, name: str, judge: str) -> None:
         self.plan, self.run_id, self.name = plan, run_id, name
@@ -206,9 +203,9 @@ class Importer:
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    # As any JSON reader takes it: no infinite number, none of more than 64 bits, nothing too deep.
+    # As any JSON reader takes it: no infinite number, nothing too deep.
     shown = {k: "[too deep]" if exceeds_depth(v, DEEPEST) else v for k, v in fields.items()}
-    return as_mapping(loads(json.dumps(shown, default=str).encode()))
+    return as_mapping(orjson.loads(orjson.dumps(shown, None, orjson.OPT_NON_STR_KEYS)))
 
 
 def _rewards_by_key(plan: ImportPlan) -> dict[str, float]:

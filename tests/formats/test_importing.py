@@ -6,6 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from convbench.errors import DataError, RunError
@@ -263,3 +265,12 @@ def test_import_logs_stores_no_metadata_that_cannot_be_read_again(tmp_path: Path
     (talk,) = run.conversations()
     assert talk.metadata.get("large") is None
     assert "[too deep]" in str(talk.metadata["deep"])
+
+
+def test_import_logs_keeps_long_numbers_beside_missing_ones(tmp_path: Path) -> None:
+    talk = {"messages": [ASK, WREN], "tweet": 1234567890123456789, "score_of_spam": float("nan")}
+    pq.write_table(pa.Table.from_pylist([talk]), tmp_path / "log.parquet")
+    run = import_logs(str(tmp_path / "log.parquet"), tmp_path / "run", "id1", "log").run
+    assert run is not None
+    (stored,) = run.conversations()
+    assert stored.metadata == {"tweet": 1234567890123456789, "score_of_spam": None}

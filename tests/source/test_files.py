@@ -51,6 +51,7 @@ def write_file(path: Path, content: Content) -> None:
     path.write_bytes(content if isinstance(content, bytes) else content())
 
 
+LONG = 1234567890123456789
 KINDS: dict[str, tuple[Content, list[Any]]] = {
     "a.jsonl": (LINES, ROWS),
     "marked.jsonl": (b"\xef\xbb\xbf" + LINES, ROWS),
@@ -70,6 +71,7 @@ KINDS: dict[str, tuple[Content, list[Any]]] = {
     "latin.jsonl": (LINES + b'{"q": "\xfc"}', [*ROWS, BAD]),
     "latin.csv": (b"q\n\xfc\nx\n", ["more cells than columns, or not UTF-8", {"q": "x"}]),
     "wide.csv": (b"q\na,b\nx\n", ["more cells than columns, or not UTF-8", {"q": "x"}]),
+    "long.jsonl": (b'{"id": 1234567890123456789, "n": NaN}', [{"id": LONG, "n": None}]),
     "half.jsonl": (b'{"q": "\\ud83d", "n": NaN}\n', [{"q": "\ufffd", "n": None}]),
     "deep.jsonl": (b"[" * 100_000 + b"]" * 100_000, [BAD]),
 }  # fmt: skip

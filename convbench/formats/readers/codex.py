@@ -11,8 +11,7 @@ whole_file = True
 TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 FACTS = ("cwd", "cli_version", "originator", "git", "usage")
 UNSAID = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<INSTRUCTIONS>")
-RESULTS = ("aggregated_output", "result", "error")  # of a streamed call
-# What is no argument of it:
+RESULTS = ("aggregated_output", "result", "error")  # of a streamed call, and what is no argument
 ABOUT = (*RESULTS, "id", "type", "item_type", "status", "exit_code", "tool", "server")
 
 
